@@ -17,6 +17,13 @@
 #include "cuda.h"
 #include "cuda_runtime_api.h"
 
+/* The call with a flags argument got the plain name in 12.0. */
+#if CUDART_VERSION >= 12000
+#define MOCKRT_INSTANTIATE(X) X(cuGraphInstantiate, 12000, (CUgraphExec *, CUgraph, unsigned long long))
+#else
+#define MOCKRT_INSTANTIATE(X) X(cuGraphInstantiateWithFlags, 11040, (CUgraphExec *, CUgraph, unsigned long long))
+#endif
+
 /* name, version, parameters: the same for both kinds of default stream. */
 #define MOCKRT_FUNCTIONS(X)                                                                            \
     X(cuInit, 2000, (unsigned))                                                                        \
@@ -42,7 +49,7 @@
     X(cuStreamCreate, 2000, (CUstream *, unsigned))                                                    \
     X(cuStreamDestroy, 4000, (CUstream))                                                               \
     X(cuThreadExchangeStreamCaptureMode, 10010, (CUstreamCaptureMode *))                               \
-    X(cuGraphInstantiateWithFlags, 11040, (CUgraphExec *, CUgraph, unsigned long long))                \
+    MOCKRT_INSTANTIATE(X)                                                                              \
     X(cuGraphExecDestroy, 10000, (CUgraphExec))                                                        \
     X(cuGraphDestroy, 10000, (CUgraph))                                                                \
     X(cuEventCreate, 2000, (CUevent *, unsigned))                                                      \

@@ -81,7 +81,11 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags) {
+#if CUDART_VERSION >= 12000
+    CALL(cuGraphInstantiate, exec, graph, flags);
+#else
     CALL(cuGraphInstantiateWithFlags, exec, graph, flags);
+#endif
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) { CALL(cuGraphExecDestroy, exec); }
