@@ -19,11 +19,13 @@ int main(void) {
     for (unsigned round = 0; round < 8; round++) {
         void *a, *b;
         OK(cudaMalloc(&a, bytes));
-        OK(launch_fill(slow, a, words, 100 + round, 1000000));
+        OK(launch_fill(slow, a, words, 100 + round, 1000));
         OK(launch_spin(slow, 50000000));
         OK(launch_check(slow, a, words, 100 + round, bad, 1000));
         OK(cudaFree(a));
         OK(cudaMalloc(&b, bytes));
+        /* Without an order between the streams, this lands between the writing and the checking of the other block. */
+        OK(launch_spin(fast, 10000000));
         OK(launch_fill(fast, b, words, 900 + round, 1000));
         OK(launch_check(fast, b, words, 900 + round, bad, 1000));
         OK(cudaFree(b));
