@@ -118,6 +118,19 @@ fn oversize_blocks_are_not_cut_when_so_set() {
 }
 
 #[test]
+fn garbage_is_collected_above_the_threshold() {
+    let script = Program::new("seq").arg("a200m*2 f0 f1 s a300m w").preload();
+    for conf in ["garbage_collection_threshold:0.3,memory_limit:1GiB", "garbage_collection_threshold:0.04"] {
+        let run = script.clone().conf(conf).run();
+        run.ok();
+        assert!(run.count("gc") > 0, "{conf}: {run}");
+    }
+    let run = script.conf("memory_limit:1GiB").run();
+    run.ok();
+    assert_eq!(run.count("gc"), 0, "{run}");
+}
+
+#[test]
 fn small_blocks_become_large_ones_and_back() {
     assert_eq!(reserved_peak(&seq("a16m*8 F s a32m*4 w")), 128);
     assert_eq!(reserved_peak(&seq("a32m*4 F s a16m*8 w")), 128);

@@ -124,3 +124,33 @@ fn captures_survive() {
         }
     }
 }
+
+#[test]
+fn exported_blocks_arrive_as_themselves() {
+    for name in ["p9_ipc", "p9_ipc_shared"] {
+        let run = same_with_and_without(&Program::new(name).arg("with"));
+        run.ok();
+        assert_eq!(run.printed("imported"), 6, "{run}");
+    }
+}
+
+#[test]
+fn importers_without_the_library_get_an_error_or_the_block() {
+    let run = Program::new("p9_ipc").arg("without").preload().run();
+    run.ok();
+    assert!(run.printed("refused") > 0, "no block was inside a region, so no test: {run}");
+}
+
+#[test]
+fn pointers_are_described_as_the_program_knows_them() {
+    same_with_and_without(&Program::new("p10_ranges")).ok();
+}
+
+#[test]
+fn what_ended_threads_freed_is_used_again() {
+    let run = same_with_and_without(&Program::new("p11_threads"));
+    run.ok();
+    assert_eq!(run.count("alloc"), run.printed("allocs"), "{run}");
+    // One thread's worth is 5 MiB; sixty-four of them would be 320.
+    assert!(run.gauge(0, "reserved_bytes", "peak") <= 32 * MIB, "{run}");
+}
