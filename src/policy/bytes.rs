@@ -17,11 +17,18 @@ pub struct BytesError {
 
 impl fmt::Display for BytesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` {}; accepted: {ACCEPTED}", self.value, self.reason)
+        write!(f, "{}; accepted: {ACCEPTED}", self.fault())
     }
 }
 
 impl std::error::Error for BytesError {}
+
+impl BytesError {
+    /// The value and what is wrong with it, for a caller that says the accepted form itself.
+    pub fn fault(&self) -> String {
+        format!("`{}` {}", self.value, self.reason)
+    }
+}
 
 /// Bytes for `8GiB`, `8192MiB`, `512KiB`, `1TiB` or plain digits.
 ///

@@ -12,12 +12,12 @@
 #![deny(unsafe_code)]
 
 pub mod bytes;
-//pub mod conf;
+pub mod conf;
 pub mod gc;
 pub mod grammar;
 pub mod limit;
 pub mod round;
 
-//pub use conf::{Conf, Limit, LogLevel, Parsed, ReportTarget};
+pub use conf::{Conf, Limit, LogLevel, Parsed, ReportTarget};
 pub use limit::{DeviceAccount, OverLimit};
 pub use round::Rounding;

@@ -46,11 +46,18 @@ pub struct TemplateError {
 
 impl fmt::Display for TemplateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` {}; accepted are {ACCEPTED}", self.placeholder, self.reason)
+        write!(f, "{}; accepted are {ACCEPTED}", self.fault())
     }
 }
 
 impl std::error::Error for TemplateError {}
+
+impl TemplateError {
+    /// The placeholder and what is wrong with it, for a caller that says the accepted forms itself.
+    pub fn fault(&self) -> String {
+        format!("`{}` {}", self.placeholder, self.reason)
+    }
+}
 
 impl Template {
     /// Checks a template.
