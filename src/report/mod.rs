@@ -3,14 +3,19 @@
 //! by one process can be shown by another.
 #![deny(unsafe_code)]
 
+pub mod advice;
 pub mod counts;
 pub mod file;
 pub mod json;
 pub mod model;
+#[cfg(test)]
+mod sample;
 pub mod template;
+pub mod text;
 pub mod units;
 
 pub use file::write_atomically;
 pub use json::{from_json, to_json};
 pub use model::Report;
 pub use template::Template;
+pub use text::to_text;

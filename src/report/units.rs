@@ -40,6 +40,25 @@ pub fn counted(count: u64, noun: &str) -> String {
     format!("{} {noun}{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
+/// A duration with two units at most: `0.8 s`, `2 min 5 s`, `3 h 12 min`.
+pub fn duration(seconds: f64) -> String {
+    // A clock that ran backwards, or none, is no time.
+    let seconds = if seconds.is_finite() { seconds.max(0.0) } else { 0.0 };
+    let whole = seconds.round() as u64;
+    if whole < 60 {
+        format!("{seconds:.1} s")
+    } else if whole < 3600 {
+        format!("{} min {} s", whole / 60, whole % 60)
+    } else {
+        format!("{} h {} min", whole / 3600, whole % 3600 / 60)
+    }
+}
+
+/// Nanoseconds as microseconds with one decimal: `38.0 µs`.
+pub fn microseconds(nanoseconds: u64) -> String {
+    format!("{:.1} µs", nanoseconds as f64 / 1000.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,6 +86,22 @@ mod tests {
             [(0, "0"), (999, "999"), (1000, "1,000"), (29_850, "29,850"), (1_234_567, "1,234,567")]
         {
             assert_eq!(grouped(count), text);
+        }
+    }
+
+    #[test]
+    fn durations_take_two_units_at_most() {
+        for (seconds, text) in [
+            (-1.0, "0.0 s"),
+            (f64::NAN, "0.0 s"),
+            (0.83, "0.8 s"),
+            (59.4, "59.4 s"),
+            (59.6, "1 min 0 s"),
+            (125.4, "2 min 5 s"),
+            (3600.0, "1 h 0 min"),
+            (11_520.0, "3 h 12 min"),
+        ] {
+            assert_eq!(duration(seconds), text, "{seconds}");
         }
     }
 
