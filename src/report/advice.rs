@@ -43,20 +43,24 @@ pub struct Advice {
     pub text: String,
 }
 
+/// What a rule has to say about one device under the process's settings; usually nothing.
+type Judge = fn(&DeviceReport, &[Setting]) -> Option<String>;
+
+const RULES: [(Rule, Judge); 7] = [
+    (Rule::RaiseCap, raise_cap),
+    (Rule::LimitSplitting, limit_splitting),
+    (Rule::WidenNonSplitRounding, widen_non_split_rounding),
+    (Rule::FinerRounding, finer_rounding),
+    (Rule::CollectEarlier, collect_earlier),
+    (Rule::CollectLater, collect_later),
+    (Rule::DropFreeSync, drop_free_sync),
+];
+
 /// All advice for a process, by device and in the order of the rules; usually none.
 pub fn advise(report: &Report) -> Vec<Advice> {
     let mut all = Vec::new();
     for device in &report.devices {
-        let rules: [(Rule, fn(&DeviceReport, &[Setting]) -> Option<String>); 7] = [
-            (Rule::RaiseCap, raise_cap),
-            (Rule::LimitSplitting, limit_splitting),
-            (Rule::WidenNonSplitRounding, widen_non_split_rounding),
-            (Rule::FinerRounding, finer_rounding),
-            (Rule::CollectEarlier, collect_earlier),
-            (Rule::CollectLater, collect_later),
-            (Rule::DropFreeSync, drop_free_sync),
-        ];
-        for (rule, judge) in rules {
+        for (rule, judge) in RULES {
             if let Some(text) = judge(device, &report.config) {
                 all.push(Advice { rule, device: device.ordinal, text });
             }

@@ -124,6 +124,7 @@ pub fn failure() -> Report {
             driver_alloc: 140,
             oom: 2,
             invalid_free: 1,
+            forwarded: 3,
             ..Counts::default()
         },
         driver_time: Some(DriverTime { alloc_ns: 5_320_000, allocs: 140, free_ns: 0, frees: 0 }),

@@ -18,15 +18,12 @@ const SIZES_SHOWN: usize = 3;
 
 /// The report as lines of text, each ended by a newline; the first begins with `gpucache[PID]:`.
 pub fn to_text(report: &Report) -> String {
+    // Writing to a string cannot fail: the results of `write!` are dropped throughout.
     let process = &report.process;
     let command = one_line(&process.command);
     let mut out = format!("gpucache[{}]: {command}", process.pid);
     if report.devices.iter().any(DeviceReport::was_used) {
-        out.push_str(&format!(
-            ", {}, ended by {}\n",
-            duration(process.duration_s),
-            process.ended_by.as_str()
-        ));
+        let _ = writeln!(out, ", {}, ended by {}", duration(process.duration_s), process.ended_by.as_str());
         let advice = advise(report);
         for device in report.devices.iter().filter(|device| device.was_used()) {
             device_lines(&mut out, report, device, &advice);
@@ -35,7 +32,7 @@ pub fn to_text(report: &Report) -> String {
         out.push_str(" used CUDA but allocated no device memory\n");
     }
     for note in &report.notes {
-        out.push_str(&format!("  note: {}\n", printable(note)));
+        let _ = writeln!(out, "  note: {}", printable(note));
     }
     out
 }
@@ -54,7 +51,6 @@ fn one_line(command: &str) -> String {
 }
 
 fn line(out: &mut String, label: &str, text: &str) {
-    // Writing to a string cannot fail.
     let _ = writeln!(out, "    {label:<LABEL_WIDTH$} {text}");
 }
 
@@ -88,6 +84,13 @@ fn device_lines(out: &mut String, report: &Report, device: &DeviceReport, advice
             &format!("{}: freed twice, or never allocated", grouped(device.counts.invalid_free)),
         );
     }
+    if device.counts.forwarded > 0 {
+        line(
+            out,
+            "forwarded",
+            &format!("{} that the pool could not serve", counted(device.counts.forwarded, "call")),
+        );
+    }
     for advice in advice.iter().filter(|advice| advice.device == device.ordinal) {
         line(out, "try", &advice.text);
     }
@@ -106,10 +109,17 @@ fn peak_lines(out: &mut String, device: &DeviceReport) {
             human(peak.cached_bytes),
         ),
     );
+    let mut around = Vec::new();
     if peak.cached_bytes > 0 {
-        let fragmentation = device.fragmentation.at_peak;
         let largest = human(peak.largest_free_block_bytes);
-        line(out, "", &format!("fragmentation {fragmentation:.2}, largest free block {largest}"));
+        around
+            .push(format!("fragmentation {:.2}, largest free block {largest}", device.fragmentation.at_peak));
+    }
+    if let Some(free) = peak.driver_free_bytes {
+        around.push(format!("{} free on the device", human(free)));
+    }
+    if !around.is_empty() {
+        line(out, "", &around.join("; "));
     }
 }
 
@@ -197,10 +207,12 @@ fn driver_calls(device: &DeviceReport) -> String {
 }
 
 fn out_of_memory(oom: &OomMoment) -> String {
+    let asked = format!("the first: {} asked ({})", human(oom.requested_bytes), oom.kind);
+    if oom.free_bytes == 0 {
+        return format!("{asked}, nothing free in the pool");
+    }
     format!(
-        "the first: {} asked ({}), {} free in pieces of at most {} (fragmentation {:.2})",
-        human(oom.requested_bytes),
-        oom.kind,
+        "{asked}, {} free in pieces of at most {} (fragmentation {:.2})",
         human(oom.free_bytes),
         human(oom.largest_free_block_bytes),
         oom.fragmentation,
@@ -236,7 +248,7 @@ mod tests {
 gpucache[4242]: python train.py --batch 64, 2 min 5 s, ended by exit
   GPU 0, NVIDIA H200, 139.72 GiB
     at the peak     reserved 7.61 GiB: 6.90 GiB allocated (6.80 GiB requested), 727.04 MiB cached
-                    fragmentation 0.06, largest free block 683.42 MiB
+                    fragmentation 0.06, largest free block 683.42 MiB; 100.00 GiB free on the device
     outside pool    at most 120.00 MiB: async 100.00 MiB, managed 20.00 MiB
     cap             8.00 GiB (memory_limit:8GiB in GPUCACHE_CONF); 279.36 MiB were left at the closest
     at the end      reserved 7.61 GiB, 12.00 MiB allocated; fragmentation 0.25, largest free block 5.70 GiB
@@ -262,6 +274,7 @@ gpucache[4243]: ./solver, 0.8 s, ended by _exit
                     the first: 1.00 GiB asked (pool), 3.00 GiB free in pieces of at most 512.00 MiB (fragmentation 0.83)
                     reserved 8.00 GiB, 5.00 GiB allocated; a cap of 9.00 GiB would have sufficed
     invalid frees   1: freed twice, or never allocated
+    forwarded       3 calls that the pool could not serve
     try             memory_limit:9216MiB would have served 1 request refused under the cap of 8.00 GiB
     try             max_split_size_mb:1024 keeps large blocks whole: 1.00 GiB failed with 3.00 GiB free, the largest piece 512.00 MiB
   GPU 2, NVIDIA H200, 80.00 GiB
@@ -292,6 +305,12 @@ gpucache[4243]: ./solver, 0.8 s, ended by _exit
         let text = to_text(&report);
         assert_eq!(text.lines().count(), 1);
         assert!(!text.contains('\u{1b}') && text.contains("é…") && text.chars().count() < 160, "{text}");
+    }
+
+    #[test]
+    fn an_empty_pool_is_not_said_to_have_pieces() {
+        let moment = OomMoment { kind: "managed".into(), requested_bytes: 1 << 20, ..OomMoment::default() };
+        assert_eq!(out_of_memory(&moment), "the first: 1.00 MiB asked (managed), nothing free in the pool");
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl Conf {
                 None => {}
                 Some(Ok(text)) => parsed.read_fallback(variable, &text),
                 Some(Err(raw)) => {
-                    parsed.warnings.push(format!("{}; it is ignored", not_utf8(variable, &raw)))
+                    parsed.warnings.push(format!("{}; it is ignored", not_utf8(variable, &raw)));
                 }
             }
         }
@@ -95,7 +95,7 @@ impl Conf {
 impl Parsed {
     fn read_own(&mut self, text: &str) {
         let (entries, faults) = grammar::parse(text);
-        self.errors.extend(faults.into_iter().map(|fault| grammar_fault(CONF_VARIABLE, fault).to_string()));
+        self.errors.extend(faults.into_iter().map(|fault| grammar_fault(CONF_VARIABLE, &fault).to_string()));
         let mut seen: Vec<(&str, &Entry)> = Vec::new();
         for entry in &entries {
             let Some(key) = keys::find(&entry.key) else {
@@ -129,7 +129,7 @@ impl Parsed {
         for fault in faults {
             // What concerns PyTorch alone is PyTorch's to complain about.
             if keys::find_in_pytorch(&fault.key).is_some() {
-                warn(&grammar_fault(variable, fault));
+                warn(&grammar_fault(variable, &fault));
             }
         }
         for entry in &entries {
@@ -163,15 +163,9 @@ fn set(conf: &mut Conf, key: &Key, entry: &Entry, variable: &'static str) -> Res
     })
 }
 
-fn grammar_fault(variable: &'static str, fault: grammar::Fault) -> Fault {
-    let accepted = grammar::ACCEPTED;
-    Fault {
-        variable,
-        key: None,
-        value: format!("`{}`", fault.text),
-        reason: fault.reason.to_owned(),
-        accepted,
-    }
+fn grammar_fault(variable: &'static str, fault: &grammar::Fault) -> Fault {
+    let (value, reason) = (format!("`{}`", fault.text), fault.reason.to_owned());
+    Fault { variable, key: None, value, reason, accepted: grammar::ACCEPTED }
 }
 
 fn not_utf8(variable: &str, raw: &std::ffi::OsStr) -> String {
