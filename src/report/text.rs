@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::advice::{Advice, advise};
 use super::model::{DEFAULT_SOURCE, DeviceReport, Live, OomMoment, Report};
-use super::units::{counted, duration, grouped, human, microseconds};
+use super::units::{counted, duration, grouped, human, microseconds, printable};
 
 /// Column in which the figures start, so that the eye finds them.
 const LABEL_WIDTH: usize = 15;
@@ -35,11 +35,6 @@ pub fn to_text(report: &Report) -> String {
         let _ = writeln!(out, "  note: {}", printable(note));
     }
     out
-}
-
-/// Program text on a command line may hold line ends and terminal sequences; the report is lines.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 fn one_line(command: &str) -> String {

@@ -59,6 +59,12 @@ pub fn microseconds(nanoseconds: u64) -> String {
     format!("{:.1} µs", nanoseconds as f64 / 1000.0)
 }
 
+/// The text with control characters as spaces: what a user's command line or environment holds must neither break a line
+/// of output nor drive the terminal.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

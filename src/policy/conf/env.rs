@@ -10,6 +10,7 @@ use super::Conf;
 use super::keys::{self, ENVIRONMENT, Key, Origin, VARIABLES};
 use super::nearest::nearest;
 use crate::policy::grammar::{self, Entry};
+use crate::report::units::printable;
 
 /// The configuration variable that is the library's own.
 pub const CONF_VARIABLE: &str = "GPUCACHE_CONF";
@@ -18,7 +19,8 @@ pub const CONF_VARIABLE: &str = "GPUCACHE_CONF";
 const FALLBACKS: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
 /// What was made of an environment. If there are errors, the configuration is not what the user asked for, and the
-/// process must not run on it: the warnings and the settings without fault are there for the message.
+/// process must not run on it: the settings without fault are there so that the message goes where the user wants it. A
+/// library that is disabled ([`Conf::is_disabled`]) forwards everything, faults or not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parsed {
     /// The settings, without those at fault.
@@ -87,6 +89,9 @@ impl Conf {
                 let fault = Fault { variable: variable.name, key: None, value: text, reason, accepted };
                 parsed.errors.push(fault.to_string());
             }
+        }
+        for message in parsed.errors.iter_mut().chain(&mut parsed.warnings) {
+            *message = printable(message);
         }
         parsed
     }

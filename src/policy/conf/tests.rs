@@ -172,6 +172,13 @@ fn the_message_reads_well() {
 }
 
 #[test]
+fn a_message_is_one_line_whatever_the_value_holds() {
+    let parsed = read(&[("GPUCACHE_LOG", "a\nb\u{1b}[31m"), ("GPUCACHE_CONF", "x\u{7}y:1,free_sync:\u{1b}")]);
+    assert_eq!((parsed.errors.len(), parsed.warnings.len()), (2, 1));
+    assert!(parsed.errors.iter().chain(&parsed.warnings).all(|message| !message.contains(char::is_control)));
+}
+
+#[test]
 fn a_departure_from_the_grammar_is_an_error_in_our_variable() {
     for text in [
         "memory_limit",
