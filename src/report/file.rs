@@ -102,11 +102,22 @@ mod tests {
         assert_eq!(fs::read(&real).unwrap(), b"new");
     }
 
+    /// A pipe of the test's own stands for every special file: a fault here must not be able to replace a real device.
     #[test]
-    fn a_device_stays_a_device() {
-        let null = Path::new("/dev/null");
-        write_atomically(null, b"anything").unwrap();
-        assert!(!fs::metadata(null).unwrap().is_file());
+    fn a_special_file_is_written_to_and_not_replaced() {
+        use std::io::Read;
+        use std::os::unix::fs::FileTypeExt;
+
+        let scratch = Scratch::new("pipe");
+        let path = scratch.0.join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        // Open for both directions: neither this open nor the writer's waits for the other.
+        let mut reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        write_atomically(&path, b"report").unwrap();
+        assert!(fs::metadata(&path).unwrap().file_type().is_fifo());
+        let mut received = [0; 6];
+        reader.read_exact(&mut received).unwrap();
+        assert_eq!(&received, b"report");
     }
 
     #[test]

@@ -54,6 +54,16 @@ fn every_key_is_taken() {
 }
 
 #[test]
+fn the_ends_of_each_range_are_taken() {
+    assert_eq!(good("max_split_size_mb:20").max_split_size(), Some(20 << 20));
+    assert_eq!(good("max_non_split_rounding_mb:20").max_non_split_rounding(), 20 << 20);
+    assert_eq!(good("max_split_size_mb:18446744073709551615").max_split_size(), Some(u64::MAX));
+    assert_eq!(good("garbage_collection_threshold:1e-9").garbage_collection_threshold(), Some(1e-9));
+    assert!(good("roundup_power2_divisions:1").rounding().is_none());
+    assert!(good("roundup_power2_divisions:[256:0,>:1]").rounding().is_none());
+}
+
+#[test]
 fn a_fraction_is_taken_of_the_total() {
     for key in ["memory_fraction", "per_process_memory_fraction"] {
         let conf = good(&format!("{key}:0.25"));
