@@ -158,6 +158,10 @@ mod tests {
         assert_eq!(rounding.divisions_for(2 * MIB - 1), 2);
         assert_eq!(rounding.divisions_for(2 * MIB), 4);
         assert_eq!(rounding.divisions_for(u64::MAX), 4);
+        let top = Rounding::from_intervals([(Interval::From(16 << 10), 2), (Interval::From(32 << 10), 8)]);
+        assert_eq!(top.divisions_for((32 << 30) - 1), 2);
+        assert_eq!(top.divisions_for(32 << 30), 8);
+        assert_eq!(top.divisions_for(1 << 40), 8);
     }
 
     #[test]
