@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::classes::{CLASSES, GRANULE, class};
+use super::classes::{CLASSES, class};
 
 /// Number of a record; [`NONE`] is no record.
 pub type Id = u32;
 /// The number that no record has.
 pub const NONE: Id = 0;
 
-/// The state of a block: the low four bits of its record's word. The rest of the word is the block's address in
-/// granules, so that one compare-exchange proves address and state together, however often the record was recycled.
+/// The state of a block: the low four bits of its record's word. The rest of the word is the block's
+/// address, so that one compare-exchange proves address and state together, however often the record was recycled.
 ///
 /// | state | block level | object of a slab | set by | next |
 /// |---|---|---|---|---|
@@ -45,7 +45,7 @@ pub enum State {
 }
 
 fn pack(addr: u64, state: State) -> u64 {
-    (addr / GRANULE) << 4 | state as u64
+    addr << 4 | state as u64
 }
 
 /// What is known of one block, or of one object of a slab. Plain getters and setters are relaxed: the lock orders them.
@@ -101,7 +101,7 @@ impl Record {
             5 => State::Slab,
             _ => State::Unused,
         };
-        ((word >> 4) * GRANULE, state)
+        (word >> 4, state)
     }
 
     pub fn addr(&self) -> u64 {
