@@ -168,10 +168,14 @@ impl Model {
         }
         if addr.is_none() && !tight {
             let growth = self.heap.growth(bytes);
-            assert!(growth.minimum >= rounded && growth.minimum % PAGE == 0 && growth.preferred % PAGE == 0);
+            assert!(
+                growth.minimum >= rounded
+                    && growth.minimum.is_multiple_of(PAGE)
+                    && growth.preferred.is_multiple_of(PAGE)
+            );
             // Not always a neighbour of the last one, not always the preferred size.
-            let size = if bytes % 3 == 0 { growth.minimum } else { growth.preferred };
-            self.next += if bytes % 2 == 0 { 0 } else { 6 * MIB };
+            let size = if bytes.is_multiple_of(3) { growth.minimum } else { growth.preferred };
+            self.next += if bytes.is_multiple_of(2) { 0 } else { 6 * MIB };
             assert!(self.heap.add_region(self.next, size));
             self.regions.push((self.next, size));
             self.next += size;
@@ -181,7 +185,7 @@ impl Model {
         let Some(addr) = addr else { return };
         let view = self.heap.find(addr).expect("a block that was just handed out");
         assert_eq!((view.start, view.state, view.requested), (addr, BlockState::Live, bytes));
-        assert!(addr % GRANULE == 0 && view.size >= rounded);
+        assert!(addr.is_multiple_of(GRANULE) && view.size >= rounded);
         let end = addr + view.size;
         assert!(self.regions.iter().any(|(start, size)| *start <= addr && end <= start + size), "outside");
         for other in self.live.iter().chain(self.late.iter().map(|(_, live)| live)) {
@@ -216,7 +220,7 @@ impl Model {
             assert!(addr.is_some(), "epoch {needed} is over and does not serve {rounded}");
             return addr;
         }
-        if bytes % 5 == 0 {
+        if bytes.is_multiple_of(5) {
             self.retired = self.retired.max(self.epoch - 1);
             let addr = self.heap.alloc(bytes, rounded, Fit::Any, self.retired);
             let pending = self.freed.iter().any(|old| old.epoch > self.retired);
