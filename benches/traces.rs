@@ -3,8 +3,9 @@
 //!
 //! Each trace is played twice into one heap, as two phases of one program; what lives at the end of the first is freed.
 //! The driver hands out fresh addresses. Before a growth that would raise the high-water mark, idle regions go back,
-//! smallest first. `lag N` means that the GPU is N frees behind: what was freed since is pending, and the pool waits for
-//! it before it grows.
+//! smallest first. `lag N` means that the GPU is N frees behind: what was freed since is pending. The pool waits for it
+//! before it grows; with `wait N` also when no clean block is a tight fit and the last wait is at least N allocations
+//! ago, so that it need not cut a larger block.
 
 #![allow(missing_docs)]
 
@@ -12,14 +13,16 @@ use std::io::Read;
 use std::time::Instant;
 
 use flate2::read::GzDecoder;
-use gpucache::pool::{Claim, Fit, Heap, Index, Rules};
+use gpucache::pool::{Claim, Fit, Heap, Index, Rules, SMALL_MAX};
 
 const TRACES: [(&str, &[u8]); 3] = [
     ("gpt", include_bytes!("traces/gpt.trace.gz")),
     ("resnet", include_bytes!("traces/resnet.trace.gz")),
     ("unet", include_bytes!("traces/unet.trace.gz")),
 ];
-const LAGS: [u64; 4] = [0, 16, 256, 4096];
+/// Lag, and allocations between waits.
+const MODES: [(u64, u64); 6] =
+    [(0, u64::MAX), (16, u64::MAX), (256, u64::MAX), (256, 16), (4096, u64::MAX), (4096, 16)];
 const TIMED_RUNS: usize = 5;
 
 #[derive(Clone, Copy)]
@@ -47,6 +50,9 @@ struct Player {
     heap: Heap,
     index: &'static Index,
     lag: u64,
+    spacing: u64,
+    since_wait: u64,
+    waited: u64,
     frees: u64,
     live: u64,
     live_peak: u64,
@@ -59,12 +65,15 @@ struct Player {
 }
 
 impl Player {
-    fn new(lag: u64, ids: usize) -> Player {
+    fn new((lag, spacing): (u64, u64), ids: usize) -> Player {
         let index: &'static Index = Box::leak(Box::new(Index::new()));
         Player {
             heap: Heap::new(0, index, Rules::default()),
             index,
             lag,
+            spacing,
+            since_wait: 0,
+            waited: 0,
             frees: 0,
             live: 0,
             live_peak: 0,
@@ -77,22 +86,39 @@ impl Player {
     }
 
     fn retired(&self) -> u64 {
-        self.frees.saturating_sub(self.lag)
+        self.frees.saturating_sub(self.lag).max(self.waited)
     }
 
     fn alloc(&mut self, id: usize, bytes: u64) {
         let retired = self.retired();
-        let addr = self.heap.alloc(bytes, bytes, Fit::Any, retired).unwrap_or_else(|| self.miss(bytes));
+        self.since_wait += 1;
+        let mut addr = None;
+        if self.since_wait >= self.spacing && bytes > SMALL_MAX {
+            addr = self.heap.alloc(bytes, bytes, Fit::Tight, retired);
+            if addr.is_none() && retired < self.frees {
+                self.wait(self.frees);
+            }
+        }
+        let retired = self.retired();
+        let addr = addr
+            .or_else(|| self.heap.alloc(bytes, bytes, Fit::Any, retired))
+            .unwrap_or_else(|| self.miss(bytes));
         self.held[id] = (addr, bytes);
         self.live += bytes;
         self.live_peak = self.live_peak.max(self.live);
+    }
+
+    fn wait(&mut self, epoch: u64) {
+        self.waits += 1;
+        self.since_wait = 0;
+        self.waited = self.waited.max(epoch);
     }
 
     /// What the ladder above the pool does: wait, give idle regions back, grow.
     #[cold]
     fn miss(&mut self, bytes: u64) -> u64 {
         if let Some(epoch) = self.heap.epoch_needed(bytes) {
-            self.waits += 1;
+            self.wait(epoch);
             if let Some(addr) = self.heap.alloc(bytes, bytes, Fit::Any, epoch) {
                 return addr;
             }
@@ -137,6 +163,12 @@ impl Player {
         }
     }
 
+    fn play(&mut self, ops: &[Op]) {
+        for op in ops {
+            self.step(*op);
+        }
+    }
+
     fn end_phase(&mut self) {
         for id in 0..self.held.len() {
             if self.held[id].0 != 0 {
@@ -147,15 +179,15 @@ impl Player {
 }
 
 fn main() {
-    println!("memory     lag  peak live MiB  reserved  ratio  again   grown  given back  waits");
+    println!("memory     lag  wait  peak live MiB  reserved  ratio  again   grown   given back    waits");
     for (name, packed) in TRACES {
         let ops = parse(packed);
-        for lag in LAGS {
-            let mut player = Player::new(lag, ops.len());
+        for mode in MODES {
+            let mut player = Player::new(mode, ops.len());
             let mut ratios = [0.0; 2];
             let mut counts = [(0, 0, 0); 2];
             for phase in 0..2 {
-                ops.iter().for_each(|op| player.step(*op));
+                player.play(&ops);
                 ratios[phase] = player.heap.usage().reserved.peak as f64 / player.live_peak as f64;
                 counts[phase] = (player.grown, player.given_back, player.waits);
                 player.end_phase();
@@ -164,7 +196,9 @@ fn main() {
             let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
             let [first, all] = counts;
             println!(
-                "{name:<8} {lag:>5} {:>14.1} {:>9.1} {:>6.3} {:>6.3} {:>4}+{:<4} {:>5}+{:<4} {:>4}+{}",
+                "{name:<8} {:>5} {:>5} {:>14.1} {:>9.1} {:>6.3} {:>6.3} {:>5}+{:<4} {:>5}+{:<4} {:>5}+{}",
+                mode.0,
+                if mode.1 == u64::MAX { "late".into() } else { mode.1.to_string() },
                 mib(player.live_peak),
                 mib(player.heap.usage().reserved.peak),
                 ratios[0],
@@ -203,16 +237,16 @@ fn time(name: &str, ops: &[Op]) {
     let pairs = ops.iter().filter(|op| matches!(op, Op::Alloc { .. })).count();
     let mut means = Vec::new();
     for _ in 0..TIMED_RUNS {
-        let mut player = Player::new(0, ops.len());
-        ops.iter().for_each(|op| player.step(*op));
+        let mut player = Player::new(MODES[0], ops.len());
+        player.play(ops);
         player.end_phase();
         let start = Instant::now();
-        ops.iter().for_each(|op| player.step(*op));
+        player.play(ops);
         means.push(start.elapsed().as_nanos() as u64 / pairs as u64);
     }
     means.sort_unstable();
-    let mut player = Player::new(0, ops.len());
-    ops.iter().for_each(|op| player.step(*op));
+    let mut player = Player::new(MODES[0], ops.len());
+    player.play(ops);
     player.end_phase();
     let (mut allocs, mut frees) = (Vec::with_capacity(ops.len()), Vec::with_capacity(ops.len()));
     let overhead = timer();

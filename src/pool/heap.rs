@@ -9,6 +9,10 @@ use super::region::{PAGE, Regions};
 use super::slab::{Slab, SlabLists};
 use super::{Epoch, GRANULE};
 
+/// Blocks up to this size are cut from the upper end of a free block, larger ones from the lower end: the short-lived
+/// small ones stay together, and holes between large ones join.
+const TOP_MAX: u64 = 1 << 20;
+
 /// Limits on which block may serve which request; `PyTorch`'s meanings of the keys of the same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -126,9 +130,11 @@ impl Heap {
         let mut taken = id;
         if size > need && need < self.rules.max_split {
             // Without a record for the rest, the whole block serves.
-            if let Some((low, high)) = self.split(id, need) {
-                self.bin(high);
-                taken = low;
+            let top = need <= TOP_MAX;
+            if let Some((low, high)) = self.split(id, if top { size - need } else { need }) {
+                let rest = if top { low } else { high };
+                self.bin(rest);
+                taken = if top { high } else { low };
             }
         }
         let record = self.index.arena.get(taken);

@@ -122,7 +122,8 @@ fn a_full_heap_still_serves_small_requests_from_its_holes() {
 fn the_epoch_needed_is_the_first_that_joins_enough() {
     let (mut heap, index) = heap();
     assert!(heap.add_region(1 << 40, 8 * MIB));
-    let addrs: Vec<u64> = (0..8).map(|_| heap.alloc(MIB, MIB, Fit::Any, 0).unwrap()).collect();
+    let mut addrs: Vec<u64> = (0..8).map(|_| heap.alloc(MIB, MIB, Fit::Any, 0).unwrap()).collect();
+    addrs.sort_unstable();
     for (addr, epoch) in [(0, 1), (2, 2), (3, 3), (1, 4), (7, 5)] {
         free(&mut heap, index, addrs[addr], epoch);
     }

@@ -97,11 +97,11 @@ fn what_is_not_live_is_told_apart() {
 fn a_claim_that_comes_in_after_the_context_died_is_dropped() {
     let (mut heap, index) = heap();
     let mut next = 1 << 40;
-    let addr = alloc(&mut heap, &mut next, MIB);
+    let addr = alloc(&mut heap, &mut next, 2 * MIB);
     let Claim::Claimed(late) = index.claim(addr) else { panic!("not live") };
     heap.clear();
     assert!(heap.add_region(addr, 2 * MIB));
-    let again = heap.alloc(MIB, MIB, Fit::Any, 0).unwrap();
+    let again = heap.alloc(2 * MIB, 2 * MIB, Fit::Any, 0).unwrap();
     assert_eq!(again, addr, "the new context got the old address");
     heap.free(late, 0);
     heap.check().unwrap();
