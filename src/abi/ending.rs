@@ -36,7 +36,7 @@ fn leave(name: &CStr, status: c_int) -> ! {
 /// As the C library's.
 #[cfg_attr(all(not(test), feature = "exports"), unsafe(no_mangle))]
 pub unsafe extern "C" fn _exit(status: c_int) -> ! {
-    exit::finish(EndedBy::UnderscoreExit);
+    exit::finish(EndedBy::ImmediateExit);
     leave(c"_exit", status)
 }
 
@@ -47,6 +47,6 @@ pub unsafe extern "C" fn _exit(status: c_int) -> ! {
 #[allow(non_snake_case)]
 #[cfg_attr(all(not(test), feature = "exports"), unsafe(no_mangle))]
 pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
-    exit::finish(EndedBy::UnderscoreExit);
+    exit::finish(EndedBy::StandardImmediateExit);
     leave(c"_Exit", status)
 }

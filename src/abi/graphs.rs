@@ -22,12 +22,14 @@ pub unsafe fn add_alloc_node(
     params: *mut MemAllocNodeHead,
 ) -> CuResult {
     // SAFETY: the caller's arguments.
-    let call = || unsafe { real::cuGraphAddMemAllocNode(node, graph, dependencies, count, params) };
+    let call = move || unsafe { real::cuGraphAddMemAllocNode(node, graph, dependencies, count, params) };
     if params.is_null() {
         return call();
     }
-    // SAFETY: parameters, by the driver's contract; the address in them is what the call writes.
-    let result = unsafe { counted(&raw mut (*params).address, (*params).bytes as u64, ExternalKind::Graph, call) };
+    // SAFETY: parameters, by the driver's contract.
+    let (address, bytes) = unsafe { (&raw mut (*params).address, (*params).bytes as u64) };
+    // SAFETY: the address in the parameters is what the call writes.
+    let result = unsafe { counted(address, bytes, ExternalKind::Graph, call) };
     if result == CuResult::SUCCESS {
         // SAFETY: as above.
         let address = unsafe { (*params).address };

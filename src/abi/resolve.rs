@@ -88,14 +88,11 @@ pub fn substitute(name: &CStr, found: *mut c_void) -> *mut c_void {
         return found;
     }
     let replacement = REPLACEMENTS.get().and_then(|map| map.get(&(found as usize)));
-    match replacement {
-        Some(ours) => *ours as *mut c_void,
-        None => {
-            if may_allocate(name) {
-                notes::unhooked(name);
-            }
-            found
+    if let Some(ours) = replacement { *ours as *mut c_void } else {
+        if may_allocate(name) {
+            notes::unhooked(name);
         }
+        found
     }
 }
 

@@ -131,7 +131,7 @@ fn real_function(at: usize, caller: usize) -> Option<usize> {
         return Some(only.functions[at]);
     }
     let linked = super::elf::needed_by(caller);
-    let own = known.iter().find(|runtime| linked.iter().any(|needed| *needed == runtime.name));
+    let own = known.iter().find(|runtime| linked.contains(&runtime.name));
     own.or(known.first()).map(|runtime| runtime.functions[at])
 }
 

@@ -75,7 +75,7 @@ pub unsafe fn create(
     flags: c_ulonglong,
 ) -> CuResult {
     // SAFETY: the caller's arguments.
-    let mut call = || unsafe { real::cuMemCreate(handle, bytes, prop, flags) };
+    let call = || unsafe { real::cuMemCreate(handle, bytes, prop, flags) };
     // SAFETY: null or properties, by the driver's contract.
     let location = unsafe { prop.as_ref() }.map(|prop| prop.location);
     let device = match location {

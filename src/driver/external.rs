@@ -33,8 +33,7 @@ pub fn charged(
         Err(CuResult::OUT_OF_MEMORY) => {}
         other => return other,
     }
-    let short = bytes.saturating_sub(books.account.headroom()).max(bytes);
-    let second = if bytes <= books.account.limit_bytes() && (books.reclaim)(books.device, short) > 0 {
+    let second = if bytes <= books.account.limit_bytes() && (books.reclaim)(books.device, bytes) > 0 {
         books.counts.bump(|counts| &counts.retry);
         attempt()
     } else {

@@ -15,6 +15,7 @@ use super::server::Server;
 use super::{CuResult, Gpu};
 use crate::policy::gc::{self, FreeRegion};
 use crate::pool::Fit;
+use std::time::Instant;
 
 /// Reuses that one device-side wait must serve before the next is made without need: with 16 it costs a program of
 /// overlapping streams nothing measurable, with one it costs it all overlap.
@@ -57,11 +58,10 @@ impl<G: Gpu> Server<G> {
         if let Some(address) = search() {
             return Ok(address);
         }
-        if self.should_wait(rounded) && self.wait_for(rounded) {
-            if let Some(address) = search() {
+        if self.should_wait(rounded) && self.wait_for(rounded)
+            && let Some(address) = search() {
                 return Ok(address);
             }
-        }
 
         let _turn = self.growing.lock();
         // Another thread may have grown the heap while this one waited for its turn.
@@ -112,9 +112,9 @@ impl<G: Gpu> Server<G> {
         if inner.served_since_barrier >= SERVED_PER_BARRIER {
             return true;
         }
-        let slack = ROTATION_BYTES.max(inner.heap.gauges().allocated.peak / ROTATION_SHARE);
+        let slack = ROTATION_BYTES.max(inner.heap.usage().allocated.peak / ROTATION_SHARE);
         let growth = inner.heap.growth(rounded).minimum;
-        let within = inner.heap.usage().reserved + growth <= inner.heap.gauges().allocated.peak + slack;
+        let within = inner.heap.usage().reserved.current + growth <= inner.heap.usage().allocated.peak + slack;
         !within || growth > self.books.account.headroom()
     }
 
@@ -126,11 +126,8 @@ impl<G: Gpu> Server<G> {
 
     /// The same for all pending memory; true if there was any.
     fn wait_for_all(&self) -> bool {
-        let (pending, newest) = {
-            let inner = self.inner.lock();
-            (inner.heap.usage().pending > 0, inner.newest_freed)
-        };
-        pending && self.wait_until(newest)
+        let newest = self.inner.lock().heap.newest_pending();
+        newest.is_some_and(|epoch| self.wait_until(epoch))
     }
 
     fn wait_until(&self, epoch: u64) -> bool {
@@ -157,7 +154,7 @@ impl<G: Gpu> Server<G> {
         };
         let free: Vec<FreeRegion> = idle
             .iter()
-            .map(|region| FreeRegion { id: region.addr, size: region.size, age: region.age })
+            .map(|region| FreeRegion { id: region.addr, bytes: region.size, age: region.age })
             .collect();
         let reserved = account.reserved().current + growth;
         let chosen = gc::collect(&free, reserved, threshold, account.limit_bytes());
@@ -175,8 +172,8 @@ impl<G: Gpu> Server<G> {
         }
         let excess = {
             let inner = self.inner.lock();
-            let grown = inner.heap.usage().reserved + inner.heap.growth(rounded).preferred;
-            grown.saturating_sub(inner.peak.usage.reserved)
+            let reserved = inner.heap.usage().reserved;
+            (reserved.current + inner.heap.growth(rounded).preferred).saturating_sub(reserved.peak)
         };
         if excess > 0 {
             self.give_back(excess);
@@ -191,10 +188,13 @@ impl<G: Gpu> Server<G> {
         for size in preferred.into_iter().chain([growth.minimum]) {
             let Ok(reservation) = self.books.account.reserve(size) else { continue };
             let relaxed = self.fence.gate().capturing();
+            let begun = Instant::now();
             match self.fence.gpu().mem_alloc(self.ctx, size, relaxed) {
                 Ok(address) => {
                     let mut inner = self.inner.lock();
                     inner.counts.driver_alloc += 1;
+                    inner.driver_time.allocs += 1;
+                    inner.driver_time.alloc_ns += begun.elapsed().as_nanos() as u64;
                     if !inner.heap.add_region(address, size) {
                         // An address that the index cannot hold: nothing to build a pool on.
                         drop(inner);

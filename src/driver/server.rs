@@ -6,12 +6,13 @@
 
 use super::fence::Fence;
 use super::{CuResult, Ctx, Gpu};
-use crate::policy::limit::DeviceAccount;
-use crate::policy::round::Rounding;
-use crate::pool::{Claim, Claimed, Epoch, Fit, Heap, Idle, Index, Rules, Usage};
+use crate::policy::{DeviceAccount, Rounding};
+use crate::pool::{BlockState, Claim, Claimed, Epoch, Fit, Heap, Idle, Index, Rules, Usage};
+use crate::report::model::DriverTime;
 use crate::stats::{AtomicCounts, Counts, SizeHistogram, fragmentation};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 /// Frees after which the current epoch is sealed even if nobody has missed.
 const FREES_PER_SEAL: u32 = 64;
@@ -90,6 +91,7 @@ pub(super) struct Inner {
     pub counts: Counts,
     pub histogram: SizeHistogram,
     pub peak: PeakMoment,
+    pub driver_time: DriverTime,
 }
 
 /// The pool of one context.
@@ -128,6 +130,7 @@ impl<G: Gpu> Server<G> {
             counts: Counts::default(),
             histogram: SizeHistogram::default(),
             peak: PeakMoment::default(),
+            driver_time: DriverTime::default(),
         };
         Server {
             ctx,
@@ -178,7 +181,7 @@ impl<G: Gpu> Server<G> {
         let address = self.take_locked(&mut inner, bytes, rounded, fit, hit)?;
         if inner.allocs_to_poll == 0 {
             inner.allocs_to_poll = ALLOCS_PER_POLL;
-            let pending = inner.heap.usage().pending > 0;
+            let pending = inner.heap.newest_pending().is_some();
             drop(inner);
             if pending {
                 self.fence.poll();
@@ -261,11 +264,11 @@ impl<G: Gpu> Server<G> {
         let inner = self.inner.try_lock_for(std::time::Duration::from_millis(200))?;
         Some(Figures {
             usage: inner.heap.usage(),
-            gauges: inner.heap.gauges(),
-            counts: inner.counts.clone(),
+            counts: inner.counts,
             histogram: inner.histogram.clone(),
             peak: inner.peak,
-            live: inner.heap.live_sizes(),
+            live: live_sizes(&inner.heap),
+            driver_time: inner.driver_time,
         })
     }
 
@@ -291,16 +294,21 @@ impl<G: Gpu> Server<G> {
         // Out of the books first: the driver may hand the address out again at once.
         let Some(size) = self.inner.lock().heap.take_region(region.addr) else { return 0 };
         let relaxed = self.fence.gate().capturing();
+        let begun = Instant::now();
         match self.fence.gpu().mem_free(self.ctx, region.addr, relaxed) {
             Ok(()) => {
                 self.books.account.release_pool(size);
-                self.inner.lock().counts.driver_free += 1;
+                let mut inner = self.inner.lock();
+                inner.counts.driver_free += 1;
+                inner.driver_time.frees += 1;
+                inner.driver_time.free_ns += begun.elapsed().as_nanos() as u64;
                 size
             }
             Err(code) => {
                 self.note_error(code);
                 if self.is_alive() {
-                    self.inner.lock().heap.add_region(region.addr, size);
+                    // It was known a moment ago, so it can be known again.
+                    let _ = self.inner.lock().heap.add_region(region.addr, size);
                 }
                 0
             }
@@ -319,7 +327,7 @@ impl<G: Gpu> Server<G> {
         }
         self.fence.leave(self.member);
         let mut inner = self.inner.lock();
-        let reserved = inner.heap.usage().reserved;
+        let reserved = inner.heap.usage().reserved.current;
         inner.heap.clear();
         drop(inner);
         self.books.account.release_pool(reserved);
@@ -337,7 +345,7 @@ impl<G: Gpu> Server<G> {
         let external = self.books.account.external().current;
         let mut inner = self.inner.lock();
         let usage = inner.heap.usage();
-        if usage.reserved >= inner.peak.usage.reserved {
+        if usage.reserved.current >= inner.peak.usage.reserved.current {
             inner.peak = PeakMoment { usage, external };
         }
     }
@@ -361,7 +369,7 @@ impl DeviceBooks {
             in_use: self.account.in_use(),
             driver_free: super::real::driver_free(),
         };
-        tracing::info!(?oom, fragmentation = fragmentation(usage.free(), usage.largest_free), "out of memory");
+        tracing::info!(?oom, fragmentation = fragmentation(usage.reserved.current - usage.allocated.current, usage.largest_free), "out of memory");
         let mut ooms = self.ooms.lock();
         if ooms.len() < OOMS_KEPT {
             ooms.push(oom);
@@ -374,8 +382,6 @@ impl DeviceBooks {
 pub struct Figures {
     /// The heap now.
     pub usage: Usage,
-    /// Requested and allocated bytes over time.
-    pub gauges: crate::pool::Gauges,
     /// What happened how often.
     pub counts: Counts,
     /// Sizes of all requests.
@@ -384,6 +390,15 @@ pub struct Figures {
     pub peak: PeakMoment,
     /// Requested sizes of what is live, each with how many blocks.
     pub live: SizeHistogram,
+    /// Time inside the driver calls that grew and shrank the heap.
+    pub driver_time: DriverTime,
+}
+
+fn live_sizes(heap: &Heap) -> SizeHistogram {
+    let mut sizes = SizeHistogram::default();
+    let blocks = heap.snapshot().into_iter().flat_map(|region| region.blocks);
+    blocks.filter(|block| block.state == BlockState::Live).for_each(|block| sizes.record(block.requested));
+    sizes
 }
 
 /// Errors after which a context answers every call with the same code (CUDA's "sticky" errors).

@@ -19,7 +19,8 @@ impl StreamKey {
     pub fn new(handle: usize, per_thread: bool) -> StreamKey {
         let handle = if handle == 0 && per_thread { PER_THREAD } else { handle };
         // SAFETY: no arguments; the id of the calling thread.
-        let thread = if handle == PER_THREAD { unsafe { libc::pthread_self() } as u64 } else { 0 };
+        let this_thread = unsafe { libc::pthread_self() };
+        let thread = if handle == PER_THREAD { this_thread } else { 0 };
         StreamKey { handle, thread }
     }
 }

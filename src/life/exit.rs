@@ -9,10 +9,13 @@ use crate::policy::conf::ReportTarget;
 use crate::report::model::{
     DeviceReport, DriverTime, EndedBy, Fragmentation, Live, OomMoment, Peak, Process, Report, SCHEMA_VERSION,
 };
-use crate::report::{file, json, text};
+use crate::report::template::Facts;
+use crate::report::{Template, to_json, to_text, write_atomically};
+use crate::pool::Usage;
 use crate::stats::{ExternalKind, Gauge, SizeHistogram, fragmentation};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
 
 static WRITTEN: AtomicBool = AtomicBool::new(false);
 
@@ -45,15 +48,31 @@ fn write(ended_by: EndedBy) {
     let Some(conf) = process::conf() else { return };
     match conf.report() {
         ReportTarget::Off => {}
-        ReportTarget::Stderr => say::raw(&text::render(&gather(ended_by))),
+        ReportTarget::Stderr => say::raw(&to_text(&gather(ended_by))),
         ReportTarget::File(template) => {
-            let path = template.expand();
-            match file::write_atomically(&path, json::render(&gather(ended_by)).as_bytes()) {
-                Ok(()) => say::line(&format!("report written to {}", path.display())),
+            let path = expand(template);
+            match write_atomically(path.as_ref(), to_json(&gather(ended_by)).as_bytes()) {
+                Ok(()) => say::line(&format!("report written to {path}")),
                 Err(error) => say::line(&format!("error: could not write the report: {error}")),
             }
         }
     }
+}
+
+fn expand(template: &Template) -> String {
+    let executable = std::env::current_exe().unwrap_or_default();
+    template.expand(&Facts {
+        pid: std::process::id(),
+        host: &host(),
+        executable: &executable.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+        unix_time: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+        variable: &|name| std::env::var(name).ok(),
+    })
+}
+
+fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
 }
 
 /// All figures as they are now.
@@ -64,8 +83,8 @@ pub fn gather(ended_by: EndedBy) -> Report {
         duration_s: process::age(),
         ended_by,
     };
-    let config = process::conf().map(|conf| conf.settings()).unwrap_or_default();
-    let devices = contexts::opened_books().map(device).filter(|device| device.was_used()).collect();
+    let config = process::conf().map(super::super::policy::conf::Conf::settings).unwrap_or_default();
+    let devices = contexts::opened_books().map(device).filter(super::super::report::model::DeviceReport::was_used).collect();
     Report { schema_version: SCHEMA_VERSION, process, config, devices, notes: notes::all() }
 }
 
@@ -106,7 +125,7 @@ fn device(books: &'static DeviceBooks) -> DeviceReport {
         add(&mut report, &figures);
         sizes.merge(&figures.histogram);
         live.merge(&figures.live);
-        free += figures.usage.free();
+        free += free_bytes(&figures.usage);
         largest = largest.max(figures.usage.largest_free);
         time.alloc_ns += figures.driver_time.alloc_ns;
         time.allocs += figures.driver_time.allocs;
@@ -133,16 +152,16 @@ fn device(books: &'static DeviceBooks) -> DeviceReport {
 
 /// Adds the pool of one context. Peaks of several add up to an upper bound.
 fn add(report: &mut DeviceReport, figures: &Figures) {
-    report.requested_bytes.merge(&figures.requested);
-    report.allocated_bytes.merge(&figures.allocated);
+    report.requested_bytes.merge(&gauge(figures.usage.requested));
+    report.allocated_bytes.merge(&gauge(figures.usage.allocated));
     report.counts.merge(&figures.counts);
     let usage = figures.peak.usage;
-    if usage.reserved > report.peak.map_or(0, |peak| peak.reserved_bytes) {
+    if usage.reserved.current > report.peak.map_or(0, |peak| peak.reserved_bytes) {
         report.peak = Some(Peak {
-            requested_bytes: usage.requested,
-            allocated_bytes: usage.allocated,
-            reserved_bytes: usage.reserved,
-            cached_bytes: usage.free(),
+            requested_bytes: usage.requested.current,
+            allocated_bytes: usage.allocated.current,
+            reserved_bytes: usage.reserved.current,
+            cached_bytes: free_bytes(&usage),
             external_bytes: figures.peak.external,
             largest_free_block_bytes: usage.largest_free,
             driver_free_bytes: None,
@@ -151,23 +170,37 @@ fn add(report: &mut DeviceReport, figures: &Figures) {
 }
 
 fn ooms(books: &DeviceBooks) -> Vec<OomMoment> {
-    let Some(ooms) = books.ooms.try_lock_for(std::time::Duration::from_millis(100)) else { return Vec::new() };
+    let Some(ooms) = books.ooms.try_lock_for(Duration::from_millis(100)) else { return Vec::new() };
     ooms.iter().map(|oom| moment(oom, books.account.limit_bytes())).collect()
 }
 
 fn moment(oom: &Oom, limit: u64) -> OomMoment {
-    let free = oom.usage.free();
+    let free = free_bytes(&oom.usage);
     OomMoment {
         kind: oom.kind.to_owned(),
         requested_bytes: oom.requested,
         free_bytes: free,
         largest_free_block_bytes: oom.usage.largest_free,
         fragmentation: fragmentation(free, oom.usage.largest_free),
-        reserved_bytes: oom.usage.reserved,
-        allocated_bytes: oom.usage.allocated,
+        reserved_bytes: oom.usage.reserved.current,
+        allocated_bytes: oom.usage.allocated.current,
         external_bytes: oom.external,
         limit_bytes: limit,
         driver_free_bytes: oom.driver_free,
         sufficient_limit_bytes: oom.in_use.saturating_add(oom.requested),
+    }
+}
+
+/// Bytes of the pool in no live block.
+fn free_bytes(usage: &Usage) -> u64 {
+    usage.reserved.current.saturating_sub(usage.allocated.current)
+}
+
+fn gauge(of: crate::pool::Gauge) -> Gauge {
+    Gauge {
+        current: of.current,
+        peak: of.peak,
+        total_allocated: of.total_allocated,
+        total_freed: of.total_freed(),
     }
 }

@@ -13,7 +13,7 @@
 
 use super::{exit, logging, notes, say};
 use crate::driver::real;
-use crate::policy::conf::{self, Conf};
+use crate::policy::{Conf, conf};
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 use std::sync::{Once, OnceLock};
 use std::time::Instant;

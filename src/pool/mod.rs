@@ -20,7 +20,7 @@
 //! | **pending**, **clean** | freed before and after its epoch's end. Only clean memory is handed out |
 //! | **claim** | the compare-exchange by which one free of a block wins: [`Index::claim`] needs no lock, the heap does |
 //!
-//! One [`Heap`] per context, one [`Index`] for the process. The heap is the caller's to lock; [`Index::claim`] may run
+//! One [`Heap`] per context, [`epochs::Epochs`] for the process, one [`Index`] for the process. The heap is the caller's to lock; [`Index::claim`] may run
 //! beside it.
 
 #![deny(unsafe_code)]
@@ -28,6 +28,7 @@
 mod bins;
 mod check;
 mod classes;
+pub mod epochs;
 mod gauges;
 mod heap;
 mod index;
