@@ -1,0 +1,173 @@
+//! The report: gathered from host-side state and written once, however the process ends.
+//!
+//! No CUDA call is made here: the driver may already be gone. No lock is waited for without a limit: the thread that
+//! holds it may have been stopped for good by `exit`.
+
+use super::{contexts, notes, process, say};
+use crate::driver::server::{DeviceBooks, Figures, Oom};
+use crate::policy::conf::ReportTarget;
+use crate::report::model::{
+    DeviceReport, DriverTime, EndedBy, Fragmentation, Live, OomMoment, Peak, Process, Report, SCHEMA_VERSION,
+};
+use crate::report::{file, json, text};
+use crate::stats::{ExternalKind, Gauge, SizeHistogram, fragmentation};
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static WRITTEN: AtomicBool = AtomicBool::new(false);
+
+unsafe extern "C" {
+    /// What `at_quick_exit` is made of; glibc keeps that one out of its shared library.
+    fn __cxa_at_quick_exit(handler: extern "C" fn(*mut c_void), library: *mut c_void) -> c_int;
+}
+
+extern "C" fn on_quick_exit(_: *mut c_void) {
+    finish(EndedBy::QuickExit);
+}
+
+/// Called at the first CUDA call. `exit` needs nothing: the library's finaliser runs there.
+pub fn arm() {
+    // SAFETY: registers a function that lives as long as the process.
+    unsafe { __cxa_at_quick_exit(on_quick_exit, std::ptr::null_mut()) };
+}
+
+/// Writes the report, if the process is one that owes a report and has not written it.
+pub fn finish(ended_by: EndedBy) {
+    let owes = process::is_owner() && (process::is_active() || process::is_degraded());
+    if !owes || contexts::opened_books().next().is_none() || WRITTEN.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    // A panic must not end a process that is ending well.
+    let _ = std::panic::catch_unwind(|| write(ended_by));
+}
+
+fn write(ended_by: EndedBy) {
+    let Some(conf) = process::conf() else { return };
+    match conf.report() {
+        ReportTarget::Off => {}
+        ReportTarget::Stderr => say::raw(&text::render(&gather(ended_by))),
+        ReportTarget::File(template) => {
+            let path = template.expand();
+            match file::write_atomically(&path, json::render(&gather(ended_by)).as_bytes()) {
+                Ok(()) => say::line(&format!("report written to {}", path.display())),
+                Err(error) => say::line(&format!("error: could not write the report: {error}")),
+            }
+        }
+    }
+}
+
+/// All figures as they are now.
+pub fn gather(ended_by: EndedBy) -> Report {
+    let process = Process {
+        pid: std::process::id(),
+        command: command(),
+        duration_s: process::age(),
+        ended_by,
+    };
+    let config = process::conf().map(|conf| conf.settings()).unwrap_or_default();
+    let devices = contexts::opened_books().map(device).filter(|device| device.was_used()).collect();
+    Report { schema_version: SCHEMA_VERSION, process, config, devices, notes: notes::all() }
+}
+
+fn command() -> String {
+    let raw = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let words: Vec<_> = raw.split(|byte| *byte == 0).filter(|word| !word.is_empty()).map(String::from_utf8_lossy).collect();
+    words.join(" ")
+}
+
+fn device(books: &'static DeviceBooks) -> DeviceReport {
+    let account = &books.account;
+    let mut report = DeviceReport {
+        ordinal: books.device,
+        name: books.name.clone(),
+        total_bytes: account.total_bytes(),
+        limit_bytes: account.limit_bytes(),
+        reserved_bytes: account.reserved(),
+        external_bytes: account.external(),
+        headroom_bytes: account.closest_headroom(),
+        counts: books.counts.snapshot(),
+        ..DeviceReport::default()
+    };
+    for kind in ExternalKind::ALL {
+        let gauge = account.external_of(kind);
+        if gauge != Gauge::default() {
+            report.external_by_kind.insert(kind.as_str().to_owned(), gauge);
+        }
+    }
+    let mut sizes = SizeHistogram::default();
+    let mut live = SizeHistogram::default();
+    let (mut free, mut largest) = (0, 0);
+    let mut time = DriverTime::default();
+    for life in contexts::all().filter(|life| life.device == books.device) {
+        let Some(figures) = life.server.figures() else {
+            notes::add("a thread held the pool's lock when the process ended: some figures are missing".to_owned());
+            continue;
+        };
+        add(&mut report, &figures);
+        sizes.merge(&figures.histogram);
+        live.merge(&figures.live);
+        free += figures.usage.free();
+        largest = largest.max(figures.usage.largest_free);
+        time.alloc_ns += figures.driver_time.alloc_ns;
+        time.allocs += figures.driver_time.allocs;
+        time.free_ns += figures.driver_time.free_ns;
+        time.frees += figures.driver_time.frees;
+    }
+    report.size_histogram = sizes.buckets();
+    report.largest_free_block_bytes = largest;
+    report.live_at_exit = Live {
+        blocks: live.buckets().iter().map(|bucket| bucket.count).sum(),
+        bytes: live.buckets().iter().map(|bucket| bucket.bytes).sum(),
+        by_size: live.buckets(),
+    };
+    report.fragmentation = Fragmentation {
+        at_peak: report
+            .peak
+            .map_or(0.0, |peak| fragmentation(peak.cached_bytes, peak.largest_free_block_bytes)),
+        at_exit: fragmentation(free, largest),
+        at_oom: ooms(books),
+    };
+    report.driver_time = (time.allocs > 0).then_some(time);
+    report
+}
+
+/// Adds the pool of one context. Peaks of several add up to an upper bound.
+fn add(report: &mut DeviceReport, figures: &Figures) {
+    report.requested_bytes.merge(&figures.requested);
+    report.allocated_bytes.merge(&figures.allocated);
+    report.counts.merge(&figures.counts);
+    let usage = figures.peak.usage;
+    if usage.reserved > report.peak.map_or(0, |peak| peak.reserved_bytes) {
+        report.peak = Some(Peak {
+            requested_bytes: usage.requested,
+            allocated_bytes: usage.allocated,
+            reserved_bytes: usage.reserved,
+            cached_bytes: usage.free(),
+            external_bytes: figures.peak.external,
+            largest_free_block_bytes: usage.largest_free,
+            driver_free_bytes: None,
+        });
+    }
+}
+
+fn ooms(books: &DeviceBooks) -> Vec<OomMoment> {
+    let Some(ooms) = books.ooms.try_lock_for(std::time::Duration::from_millis(100)) else { return Vec::new() };
+    ooms.iter().map(|oom| moment(oom, books.account.limit_bytes())).collect()
+}
+
+fn moment(oom: &Oom, limit: u64) -> OomMoment {
+    let free = oom.usage.free();
+    OomMoment {
+        kind: oom.kind.to_owned(),
+        requested_bytes: oom.requested,
+        free_bytes: free,
+        largest_free_block_bytes: oom.usage.largest_free,
+        fragmentation: fragmentation(free, oom.usage.largest_free),
+        reserved_bytes: oom.usage.reserved,
+        allocated_bytes: oom.usage.allocated,
+        external_bytes: oom.external,
+        limit_bytes: limit,
+        driver_free_bytes: oom.driver_free,
+        sufficient_limit_bytes: oom.in_use.saturating_add(oom.requested),
+    }
+}
