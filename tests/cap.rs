@@ -1,0 +1,118 @@
+//! The cap: no kind of allocation passes it, no number of threads does, and what it refuses is out of memory.
+
+mod harness;
+
+use harness::{MIB, Outcome, Program};
+
+/// Every kind of allocation that `hog` knows.
+const KINDS: [&str; 10] =
+    ["malloc", "pitch", "3d", "managed", "async", "pool", "array", "array3d", "mipmap", "vmm"];
+
+/// What the driver uses for itself, before the program asked for anything.
+fn overhead() -> u64 {
+    let run = Program::new("meminfo").run();
+    run.ok();
+    run.stat("peak_used_bytes")
+}
+
+/// How many MiB `hog` says it got.
+fn got(run: &Outcome) -> u64 {
+    let words: Vec<_> = run.stdout.split_whitespace().collect();
+    let at = words.iter().position(|w| *w == "got").unwrap_or_else(|| panic!("{run}"));
+    words[at + 1].parse().unwrap()
+}
+
+#[test]
+fn every_kind_stops_at_the_cap() {
+    let overhead = overhead();
+    for kind in KINDS {
+        for name in ["hog", "hog_shared"] {
+            let hog = Program::new(name).arg(kind).arg("16").sim("MEMORY", "2GiB");
+            let without = hog.run();
+            without.ok();
+            assert!(got(&without) > 1024, "{without}");
+            let run = hog.preload().conf("memory_limit:512MiB").run();
+            run.ok();
+            assert!((480..=512).contains(&got(&run)), "{run}");
+            assert!(run.stat("peak_used_bytes") <= 512 * MIB + overhead, "{overhead} before, {run}");
+            assert!(run.count("oom") > 0, "{run}");
+            assert_eq!(run.device(0)["limit_bytes"].as_u64(), Some(512 * MIB), "{run}");
+        }
+    }
+}
+
+#[test]
+fn every_kind_stops_at_the_device_without_a_cap() {
+    for kind in KINDS {
+        let hog = Program::new("hog").arg(kind).arg("16").sim("MEMORY", "1GiB");
+        let (without, with) = (hog.run(), hog.clone().preload().run());
+        without.ok();
+        with.ok();
+        assert!(got(&with) + 64 >= got(&without), "less than the device has\n{without}\n{with}");
+    }
+}
+
+#[test]
+fn racing_threads_stay_below_the_cap() {
+    let overhead = overhead();
+    for threads in ["2", "8"] {
+        let run = Program::new("cap_race").arg(threads).preload().conf("memory_limit:300MiB").run();
+        run.ok();
+        assert!(run.stat("peak_used_bytes") <= 300 * MIB + overhead, "{overhead} before, {run}");
+        assert!(run.count("oom") > 0, "never came near the cap: {run}");
+        assert_eq!(run.gauge(0, "external_bytes", "current"), 0, "{run}");
+        assert_eq!(run.gauge(0, "requested_bytes", "current"), 0, "{run}");
+    }
+}
+
+#[test]
+fn cached_memory_gives_way_to_other_kinds() {
+    // The pool fills the cap and gives it all back; nothing of that may be missing to the others.
+    for kind in ["managed", "async", "vmm", "array"] {
+        let run = Program::new("hog").arg(kind).arg("16").preload().conf("memory_limit:512MiB").run();
+        run.ok();
+        assert!(got(&run) >= 480, "{run}");
+    }
+}
+
+/// Total and free, as the program sees them.
+fn sees(conf: &str, device_memory: &str) -> (u64, u64) {
+    let program = Program::new("meminfo").arg("64").preload().sim("MEMORY", device_memory);
+    let run = if conf.is_empty() { program.run() } else { program.conf(conf).run() };
+    run.ok();
+    (run.printed("total"), run.printed("free"))
+}
+
+#[test]
+fn the_program_sees_the_cap() {
+    let plain = Program::new("meminfo").arg("64").sim("MEMORY", "4GiB").run();
+    plain.ok();
+    let physical = plain.printed("total");
+    for (conf, total) in [
+        ("memory_limit:1GiB", 1024 * MIB),
+        ("memory_limit:1024MiB", 1024 * MIB),
+        ("memory_limit:1073741824", 1024 * MIB),
+        ("memory_limit:[0:1GiB,1:2GiB]", 1024 * MIB),
+        ("memory_fraction:0.25", physical / 4),
+        ("per_process_memory_fraction:0.25", physical / 4),
+        ("memory_fraction:[0:0.25,1:0.5]", physical / 4),
+        // Above what there is, the truth is what there is.
+        ("memory_limit:64GiB", physical),
+        ("memory_fraction:1.0", physical),
+        ("", physical),
+    ] {
+        let (seen, free) = sees(conf, "4GiB");
+        assert_eq!(seen, total, "{conf}");
+        assert!(free <= total - 64 * MIB, "{conf}: {free} free of {total}");
+        assert!(free + 600 * MIB >= total, "{conf}: {free} free of {total}");
+    }
+}
+
+#[test]
+fn devices_have_caps_of_their_own() {
+    let program = Program::new("p8_devices").preload().sim("DEVICES", "2");
+    let run = program.conf("memory_limit:[0:1GiB,1:512MiB]").run();
+    run.ok();
+    assert_eq!(run.device(0)["limit_bytes"].as_u64(), Some(1024 * MIB), "{run}");
+    assert_eq!(run.device(1)["limit_bytes"].as_u64(), Some(512 * MIB), "{run}");
+}

@@ -1,0 +1,230 @@
+//! Runs small CUDA programs with and without the library, on the simulated driver.
+//!
+//! A test states a program, its settings and what must come out:
+//!
+//! ```ignore
+//! let run = Program::new("seq").arg("a16m*8 F a32m*4").preload().conf("memory_limit:1GiB").run();
+//! run.ok();
+//! assert_eq!(run.gauge(0, "reserved_bytes", "peak"), 128 << 20);
+//! ```
+//!
+//! Nothing here uses the crate under test: the library is only ever seen the way its users see it, through `LD_PRELOAD`.
+
+// Every test binary compiles this module and uses a part of it.
+#![allow(dead_code)]
+
+pub mod build;
+mod outcome;
+
+pub use outcome::Outcome;
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// One mebibyte, in bytes.
+pub const MIB: u64 = 1 << 20;
+
+/// How long a program may take. All of them need well under a second; the rest is for a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Where a program's report goes.
+#[derive(Clone, PartialEq)]
+enum Report {
+    /// `GPUCACHE_REPORT` names a file in the run's own folder.
+    File,
+    /// `GPUCACHE_REPORT` is not set.
+    Unset,
+    /// `GPUCACHE_REPORT` has this value; the run's folder is the working directory.
+    Value(String),
+}
+
+/// A program to run, and how.
+#[derive(Clone)]
+pub struct Program {
+    path: PathBuf,
+    args: Vec<String>,
+    env: Vec<(String, String)>,
+    preload: Option<OsString>,
+    old_driver: bool,
+    report: Report,
+}
+
+impl Program {
+    /// One of the programs in `tests/programs/BUILD`, without the library.
+    pub fn new(name: &str) -> Self {
+        Self::at(build::programs().join("bin").join(name))
+    }
+
+    /// Any program of the machine, without the library.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            args: Vec::new(),
+            env: Vec::new(),
+            preload: None,
+            old_driver: false,
+            report: Report::File,
+        }
+    }
+
+    /// Adds one argument.
+    #[must_use]
+    pub fn arg(mut self, arg: impl Into<String>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    /// Preloads the library.
+    #[must_use]
+    pub fn preload(self) -> Self {
+        let library = build::library();
+        self.preload_list(library)
+    }
+
+    /// Preloads a build of the library that reuses memory without any barrier, to show that a test can fail.
+    #[must_use]
+    pub fn preload_unsafe(self) -> Self {
+        let library = build::unsafe_library();
+        self.preload_list(library)
+    }
+
+    /// Sets `LD_PRELOAD` to exactly this.
+    #[must_use]
+    pub fn preload_list(mut self, list: impl Into<OsString>) -> Self {
+        self.preload = Some(list.into());
+        self
+    }
+
+    /// Sets `GPUCACHE_CONF`.
+    #[must_use]
+    pub fn conf(self, conf: &str) -> Self {
+        self.env("GPUCACHE_CONF", conf)
+    }
+
+    /// Sets an environment variable.
+    #[must_use]
+    pub fn env(mut self, key: &str, value: &str) -> Self {
+        self.env.push((key.into(), value.into()));
+        self
+    }
+
+    /// Sets one of the simulated driver's settings; the prefix `SIMCUDA_` is added.
+    #[must_use]
+    pub fn sim(self, key: &str, value: &str) -> Self {
+        self.env(&format!("SIMCUDA_{key}"), value)
+    }
+
+    /// Runs on a driver that lacks what came with 12.0 and 12.5.
+    #[must_use]
+    pub fn old_driver(mut self) -> Self {
+        self.old_driver = true;
+        self
+    }
+
+    /// Leaves `GPUCACHE_REPORT` unset, so that the summary goes to stderr.
+    #[must_use]
+    pub fn text_report(mut self) -> Self {
+        self.report = Report::Unset;
+        self
+    }
+
+    /// Sets `GPUCACHE_REPORT`; a relative path is relative to [`Outcome::folder`].
+    #[must_use]
+    pub fn report_to(mut self, value: &str) -> Self {
+        self.report = Report::Value(value.into());
+        self
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Panics
+    /// If it cannot be started, or does not end in time (it is killed then).
+    pub fn run(&self) -> Outcome {
+        static RUNS: AtomicU32 = AtomicU32::new(0);
+        let run = format!("{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
+        let folder = build::programs().join("run").join(run);
+        std::fs::create_dir_all(&folder).expect("a folder for the run");
+        let mut child =
+            self.command(&folder).spawn().unwrap_or_else(|e| panic!("{}: {e}", self.path.display()));
+        let stdout = drain(child.stdout.take());
+        let stderr = drain(child.stderr.take());
+        let status = wait(&mut child);
+        let timed_out = status.is_none();
+        let (stdout, stderr) = (stdout.join().unwrap(), stderr.join().unwrap());
+        let what = format!("{} {}", self.path.display(), self.args.join(" "));
+        assert!(!timed_out, "{what}: still running after {TIMEOUT:?}\n{stdout}\n{stderr}");
+        Outcome::new(what, status.unwrap(), stdout, stderr, folder)
+    }
+
+    fn command(&self, folder: &Path) -> Command {
+        let mut command = Command::new(&self.path);
+        command.args(&self.args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.current_dir(folder);
+        for (key, _) in std::env::vars() {
+            if ["GPUCACHE_", "PYTORCH_", "SIMCUDA_", "LD_"].iter().any(|p| key.starts_with(p)) {
+                command.env_remove(key);
+            }
+        }
+        let mut path = OsString::new();
+        if self.old_driver {
+            path.push(build::old_driver());
+            path.push(":");
+        }
+        path.push(build::programs().join("lib"));
+        command.env("LD_LIBRARY_PATH", path);
+        command.env("SIMCUDA_STATS", folder.join("stats"));
+        match &self.report {
+            Report::File => _ = command.env("GPUCACHE_REPORT", folder.join("report.json")),
+            Report::Value(value) => _ = command.env("GPUCACHE_REPORT", value),
+            Report::Unset => {}
+        }
+        if let Some(preload) = &self.preload {
+            command.env("LD_PRELOAD", preload);
+        }
+        command.envs(self.env.iter().map(|(k, v)| (k, v)));
+        command
+    }
+}
+
+/// Runs a program without and with the library, holds the two against each other, and returns the one with.
+///
+/// # Panics
+/// If status or stdout differ: the library changed what the program does.
+pub fn same_with_and_without(program: &Program) -> Outcome {
+    let without = program.run();
+    let with = program.clone().preload().run();
+    assert_eq!(with.stdout, without.stdout, "stdout with and without\n{with}\n{without}");
+    assert_eq!(with.status, without.status, "status with and without\n{with}\n{without}");
+    with
+}
+
+/// Reads a pipe to its end on a thread of its own, so that a program can never block on a full one.
+fn drain(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+    let mut pipe = pipe.expect("a pipe");
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        _ = pipe.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// Waits for the end, or kills the program after [`TIMEOUT`].
+fn wait(child: &mut Child) -> Option<std::process::ExitStatus> {
+    let end = Instant::now() + TIMEOUT;
+    loop {
+        if let Some(status) = child.try_wait().expect("the program's status") {
+            return Some(status);
+        }
+        if Instant::now() > end {
+            _ = child.kill();
+            _ = child.wait();
+            return None;
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+}

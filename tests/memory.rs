@@ -1,0 +1,179 @@
+//! What the memory calls mean: sizes, errors, outputs and accounts are the driver's, and free memory is used before more
+//! is taken.
+
+mod harness;
+
+use harness::{MIB, Outcome, Program, same_with_and_without};
+
+/// Runs a script of `seq` under the library; it must end well.
+fn seq(script: &str) -> Outcome {
+    let run = Program::new("seq").arg(script).preload().run();
+    run.ok();
+    run
+}
+
+/// The most that the pool held at once, in MiB.
+fn reserved_peak(run: &Outcome) -> u64 {
+    run.gauge(0, "reserved_bytes", "peak").div_ceil(MIB)
+}
+
+/// Nothing in use any more, in the pool or beside it.
+fn accounts_are_zero(run: &Outcome) {
+    assert_eq!(run.gauge(0, "requested_bytes", "current"), 0, "{run}");
+    assert_eq!(run.gauge(0, "allocated_bytes", "current"), 0, "{run}");
+    assert_eq!(run.gauge(0, "external_bytes", "current"), 0, "{run}");
+    for gauge in ["requested_bytes", "allocated_bytes", "external_bytes"] {
+        let (taken, given) = (run.gauge(0, gauge, "total_allocated"), run.gauge(0, gauge, "total_freed"));
+        assert_eq!(taken, given, "{gauge} of {run}");
+    }
+}
+
+#[test]
+fn info_takes_null_pointers() {
+    same_with_and_without(&Program::new("m1_null_info")).ok();
+}
+
+#[test]
+fn info_takes_null_pointers_under_a_cap() {
+    Program::new("m1_null_info").preload().conf("memory_limit:1GiB").run().ok();
+}
+
+#[test]
+fn memory_of_other_origin_is_freed_and_accounted() {
+    let run = same_with_and_without(&Program::new("m2_foreign_free"));
+    run.ok();
+    accounts_are_zero(&run);
+}
+
+#[test]
+fn out_of_memory_is_that_and_nothing_else() {
+    for name in ["m3_oom", "m3_oom_shared"] {
+        same_with_and_without(&Program::new(name)).ok();
+        let capped = Program::new(name).preload().conf("memory_limit:1GiB").run();
+        capped.ok();
+        assert!(capped.count("oom") > 0, "{capped}");
+        accounts_are_zero(&capped);
+    }
+}
+
+#[test]
+fn many_asynchronous_allocations_add_up() {
+    let run = same_with_and_without(&Program::new("m8_async"));
+    run.ok();
+    accounts_are_zero(&run);
+    assert!(run.gauge(0, "external_bytes", "total_allocated") >= 512 * run.printed("asyncs"), "{run}");
+}
+
+#[test]
+fn host_and_odd_sized_handles_are_not_charged() {
+    let run = same_with_and_without(&Program::new("m9_create"));
+    run.ok();
+    if run.report.is_some() {
+        assert_eq!(run.gauge(0, "external_bytes", "peak"), 0, "{run}");
+    }
+}
+
+#[test]
+fn handles_are_charged_once() {
+    let run = same_with_and_without(&Program::new("m10_handles"));
+    run.ok();
+    accounts_are_zero(&run);
+    let bytes = run.printed("bytes");
+    assert_eq!(run.gauge(0, "external_bytes", "peak"), bytes, "{run}");
+    assert_eq!(run.gauge(0, "external_bytes", "total_allocated"), bytes * run.printed("orders"), "{run}");
+}
+
+#[test]
+fn pitched_memory_counts_pitch_times_height() {
+    let run = same_with_and_without(&Program::new("m11_pitch"));
+    run.ok();
+    accounts_are_zero(&run);
+    let counted = run.gauge(0, "requested_bytes", "peak") + run.gauge(0, "external_bytes", "peak");
+    assert_eq!(counted, run.printed("pitched"), "{run}");
+}
+
+#[test]
+fn a_retry_that_succeeds_leaves_no_trace() {
+    // The second time that the pool asks the driver, it gets nothing until its free memory has gone back.
+    let run = Program::new("seq").arg("a64m f0 s a128m w").preload().sim("FAIL", "cuMemAlloc_v2:2").run();
+    run.ok();
+    assert!(!run.stdout.contains("error"), "{run}");
+    assert!(run.count("retry") > 0, "{run}");
+    assert_eq!(run.count("oom"), 0, "{run}");
+    // And so when the device really is full.
+    let run = Program::new("seq").arg("a200m*4 F s a900m w").preload().sim("MEMORY", "1GiB").run();
+    run.ok();
+    assert!(!run.stdout.contains("error"), "{run}");
+}
+
+#[test]
+fn oversize_blocks_are_not_cut_when_so_set() {
+    let script = Program::new("seq").arg("a400m f0 s a24m w").preload();
+    let set = script.clone().conf("max_split_size_mb:200").run();
+    set.ok();
+    assert_eq!(set.count("driver_alloc"), 2, "{set}");
+    let unset = script.run();
+    unset.ok();
+    assert_eq!(unset.count("driver_alloc"), 1, "{unset}");
+}
+
+#[test]
+fn small_blocks_become_large_ones_and_back() {
+    assert_eq!(reserved_peak(&seq("a16m*8 F s a32m*4 w")), 128);
+    assert_eq!(reserved_peak(&seq("a32m*4 F s a16m*8 w")), 128);
+}
+
+#[test]
+fn free_memory_in_two_places_serves_one_request() {
+    assert_eq!(reserved_peak(&seq("a16m*4 f0 f2 s a32m w")), 64);
+}
+
+#[test]
+fn a_smaller_block_takes_no_second_region() {
+    let one = reserved_peak(&seq("a2m f0 s"));
+    assert_eq!(reserved_peak(&seq("a2m f0 s a0.5m w")), one);
+}
+
+#[test]
+fn most_of_the_device_freed_then_more_asked_for() {
+    let run = Program::new("seq").arg("a6g f0 a7g w").preload().sim("MEMORY", "8GiB").run();
+    run.ok();
+    assert!(!run.stdout.contains("error"), "{run}");
+}
+
+#[test]
+fn size_classes_waste_at_most_an_eighth() {
+    let run = Program::new("m22_classes").preload().run();
+    run.ok();
+    let (requested, allocated) = (run.printed("requested"), run.gauge(0, "allocated_bytes", "peak"));
+    assert_eq!(run.gauge(0, "requested_bytes", "peak"), requested, "{run}");
+    assert!(
+        allocated >= requested && allocated * 8 <= requested * 9,
+        "{requested} requested, {allocated} allocated"
+    );
+}
+
+#[test]
+fn reclaimable_memory_is_reported_as_free() {
+    let run = same_with_and_without(&Program::new("seq").arg("i a1g a3m f0 f1 s i"));
+    run.ok();
+    let lines: Vec<_> = run.stdout.lines().collect();
+    assert_eq!(lines[0], lines[1], "{run}");
+}
+
+#[test]
+fn scripts_give_the_same_with_and_without() {
+    let scripts = [
+        "a0 a1 a511 a512 a513 w F",
+        "a1m*100 w F a1.5m*60 w F a2m*50 w",
+        "a300m*8 F a100m*24 w F a700m*3 w",
+        "a5g a5g f0 a5g w F i",
+        "a10m*10 r a10m*10 w F",
+        "a100k*500 f3 f100 f77 a99k*3 w F a40m w",
+    ];
+    for script in scripts {
+        for name in ["seq", "seq_shared"] {
+            same_with_and_without(&Program::new(name).arg(script)).ok();
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The lives of processes, contexts and captures: resets, forks, every kind of end, several devices, graph capture.
+
+mod harness;
+
+use harness::{MIB, Program, same_with_and_without};
+use std::collections::BTreeMap;
+
+#[test]
+fn device_reset() {
+    for name in ["p1_reset", "p1_reset_shared"] {
+        let run = same_with_and_without(&Program::new(name));
+        run.ok();
+        assert_eq!(run.count("alloc"), run.printed("allocs"), "{run}");
+        assert_eq!(run.gauge(0, "reserved_bytes", "current"), 0, "{run}");
+    }
+}
+
+#[test]
+fn fork_while_other_threads_allocate() {
+    for way in ["exit", "_exit", "exec"] {
+        let run = same_with_and_without(&Program::new("p2_fork").arg(way));
+        run.ok();
+        let pid = run.json()["process"]["pid"].as_u64();
+        assert!(pid.is_some(), "{run}");
+        // One report, and one line that names it.
+        assert_eq!(run.stderr.matches("report.json").count(), 1, "{run}");
+    }
+}
+
+#[test]
+fn forked_children_write_no_report() {
+    for way in ["exit", "_exit", "exec"] {
+        let run = Program::new("p2_fork").arg(way).preload().report_to("report-%p.json").run();
+        run.ok();
+        let files = std::fs::read_dir(&run.folder).unwrap();
+        let reports =
+            files.filter(|f| f.as_ref().unwrap().file_name().to_string_lossy().starts_with("report-"));
+        assert_eq!(reports.count(), 1, "{run}");
+    }
+}
+
+#[test]
+fn allocation_in_a_forked_child_comes_back() {
+    same_with_and_without(&Program::new("p2_fork").arg("allocate")).ok();
+}
+
+#[test]
+fn wrong_frees() {
+    for name in ["p6_double_free", "p6_double_free_shared"] {
+        let run = same_with_and_without(&Program::new(name));
+        run.ok();
+        assert_eq!(run.count("alloc"), run.printed("allocs"), "{run}");
+        assert_eq!(run.count("free"), run.printed("allocs"), "{run}");
+        assert!(run.count("invalid_free") >= run.printed("invalid"), "{run}");
+    }
+}
+
+/// Ends in a way that leaves time for a report.
+#[test]
+fn ends_with_a_report() {
+    for name in ["ends", "ends_shared"] {
+        for way in ["return", "exit", "_exit", "_Exit", "quick_exit", "thread", "destructor", "at_exit_exit"]
+        {
+            let run = same_with_and_without(&Program::new(name).arg(way).sim("TRAP_AT_EXIT", "1"));
+            assert_eq!(run.status.code(), Some(3), "{run}");
+            assert_eq!(run.count("alloc"), 3, "{way}: {run}");
+            assert_eq!(run.gauge(0, "requested_bytes", "current"), 8 * MIB, "{way}: {run}");
+            assert_eq!(run.stderr.matches("report.json").count(), 1, "{way}: {run}");
+        }
+    }
+}
+
+/// Ends that the library must not get in the way of.
+#[test]
+fn ends_as_without_the_library() {
+    for name in ["ends", "ends_shared"] {
+        for way in ["abort", "signal", "segv", "exec"] {
+            same_with_and_without(&Program::new(name).arg(way).sim("TRAP_AT_EXIT", "1"));
+        }
+    }
+}
+
+/// Destructors that run after the report may still call CUDA.
+#[test]
+fn calls_from_destructors() {
+    for name in ["ends", "ends_shared"] {
+        let run = same_with_and_without(&Program::new(name).arg("destructor_free"));
+        assert_eq!(run.status.code(), Some(3), "{run}");
+    }
+}
+
+#[test]
+fn frees_with_another_device_current() {
+    for name in ["p8_devices", "p8_devices_shared"] {
+        let run = same_with_and_without(&Program::new(name).sim("DEVICES", "2"));
+        run.ok();
+        for device in [0, 1] {
+            let count = |what: &str| run.device(device)["counts"][what].as_u64().unwrap();
+            assert_eq!(count("alloc"), run.printed(&format!("device{device}")), "{run}");
+            assert_eq!(count("free"), count("alloc"), "{run}");
+            assert_eq!(run.gauge(device, "requested_bytes", "current"), 0, "{run}");
+        }
+    }
+}
+
+/// A capture survives whenever it does without the library. (More may survive: an allocation that the pool serves by
+/// itself breaks none.)
+#[test]
+fn captures_survive() {
+    for name in ["capture", "capture_shared"] {
+        let program = Program::new(name);
+        let (without, with) = (program.run(), program.clone().preload().run());
+        without.ok();
+        with.ok();
+        let survivors = |text: &str| -> BTreeMap<String, bool> {
+            let lines = text.lines().filter_map(|line| line.split_once(": survived "));
+            lines.map(|(place, survived)| (place.to_owned(), survived == "1")).collect()
+        };
+        let (without_it, with_it) = (survivors(&without.stdout), survivors(&with.stdout));
+        assert_eq!(without_it.len(), 12, "{without}");
+        assert!(without_it.values().any(|s| *s), "{without}");
+        for (place, survived) in &without_it {
+            assert!(!survived || with_it[place], "{place}: broken by the library\n{without}\n{with}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Freed memory is never used for something else while queued work still uses it, and waiting memory is still memory.
+//!
+//! Each race is also run against a build of the library without its barrier and must go wrong there: a test that
+//! cannot fail shows nothing.
+
+mod harness;
+
+use harness::{Outcome, Program, same_with_and_without};
+
+/// Right without the library and with it; wrong with the barrier left out.
+fn needs_the_barrier(program: &Program) -> Outcome {
+    let run = same_with_and_without(program);
+    run.ok();
+    assert!(run.count("cache_hit") > 0, "no reuse, so no test: {run}");
+    let wrong = program.clone().preload_unsafe().run();
+    assert!(!wrong.status.success(), "right even without a barrier: {wrong}");
+    assert!(wrong.stderr.contains("wrong words"), "{wrong}");
+    run
+}
+
+#[test]
+fn pending_memory_is_the_only_memory() {
+    let program = Program::new("pending_only").sim("MEMORY", "1GiB");
+    let run = needs_the_barrier(&program);
+    assert_eq!(run.count("oom"), 0, "{run}");
+    // The wait is on the device and not on the host: nothing else would have fitted.
+    assert!(run.count("barrier") > 0, "{run}");
+}
+
+#[test]
+fn pending_memory_is_the_only_memory_under_a_cap() {
+    let run = Program::new("pending_only").preload().conf("memory_limit:700MiB").run();
+    run.ok();
+    assert_eq!(run.count("oom"), 0, "{run}");
+}
+
+#[test]
+fn done_blocks_go_before_a_waiting_one() {
+    let run = same_with_and_without(&Program::new("pending_behind"));
+    run.ok();
+    assert_eq!(run.count("barrier"), 0, "{run}");
+    assert!(run.stderr.contains("left alone"), "{run}");
+    assert!(run.count("cache_hit") >= 6, "{run}");
+}
+
+#[test]
+fn per_thread_streams() {
+    needs_the_barrier(&Program::new("per_thread_streams"));
+}
+
+#[test]
+fn many_threads_and_streams() {
+    needs_the_barrier(&Program::new("race").arg("4").arg("500"));
+    let run = same_with_and_without(&Program::new("race_shared").arg("8").arg("200"));
+    run.ok();
+    assert_eq!(run.count("alloc"), run.printed("allocs"), "{run}");
+}
+
+#[test]
+fn many_threads_under_a_tight_cap() {
+    let run = Program::new("race").arg("4").arg("300").preload().conf("memory_limit:16MiB").run();
+    run.ok();
+    assert!(run.gauge(0, "reserved_bytes", "peak") <= 16 << 20, "{run}");
+}
+
+#[test]
+fn training_steps() {
+    needs_the_barrier(&Program::new("train"));
+}
+
+#[test]
+fn driver_without_context_events() {
+    for program in [Program::new("pending_only").sim("MEMORY", "1GiB"), Program::new("train").arg("50")] {
+        let run = same_with_and_without(&program.clone().old_driver().sim("DRIVER_VERSION", "12020"));
+        run.ok();
+        assert!(run.count("cache_hit") > 0, "{run}");
+    }
+}
+
+#[test]
+fn free_as_a_barrier_when_asked_for() {
+    let program = Program::new("free_barrier");
+    program.run().ok();
+    let run = program.preload().conf("free_sync:True").run();
+    run.ok();
+    assert!(run.count("cache_hit") > 0, "{run}");
+}
