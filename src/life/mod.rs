@@ -1,1 +1,19 @@
-//! Under construction.
+//! Lifetimes: of the process (start, fork, exit), of contexts, of captures.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `process.rs` | what the library is to the process right now, and how that changes |
+//! | `contexts.rs` | which contexts live, and the pool of each |
+//! | `captures.rs` | which streams capture |
+//! | `exit.rs` | the report: gathered from host-side state and written once, however the process ends |
+//! | `notes.rs` | what the report has to say besides figures |
+//! | `say.rs` | one line on stderr |
+//! | `logging.rs` | diagnostics behind `GPUCACHE_LOG` |
+
+pub mod captures;
+pub mod contexts;
+pub mod exit;
+pub mod logging;
+pub mod notes;
+pub mod process;
+pub mod say;

@@ -1,1 +1,21 @@
-//! Under construction.
+//! The report: one model of what is worth saying about a process's device memory, and the ways to show it. Nothing here
+//! measures; the model is filled by those who do, so any renderer can be tested with made-up figures, and a file written
+//! by one process can be shown by another.
+#![deny(unsafe_code)]
+
+pub mod advice;
+pub mod counts;
+pub mod file;
+pub mod json;
+pub mod model;
+#[cfg(test)]
+mod sample;
+pub mod template;
+pub mod text;
+pub mod units;
+
+pub use file::write_atomically;
+pub use json::{from_json, to_json};
+pub use model::Report;
+pub use template::Template;
+pub use text::to_text;

@@ -1,0 +1,271 @@
+//! The pool on the allocations of real training jobs: how much memory it takes from the driver, and how long a pair of
+//! alloc and free takes. `cargo bench --bench traces`; no GPU is needed, the driver is a counter.
+//!
+//! Each trace is played twice into one heap, as two phases of one program; what lives at the end of the first is freed.
+//! The driver hands out fresh addresses. Before a growth that would raise the high-water mark, idle regions go back,
+//! smallest first. `lag N` means that the GPU is N frees behind: what was freed since is pending. The pool waits for it
+//! before it grows; with `wait N` also when no clean block is a tight fit and the last wait is at least N allocations
+//! ago, so that it need not cut a larger block.
+
+#![allow(missing_docs)]
+
+use std::io::Read;
+use std::time::Instant;
+
+use flate2::read::GzDecoder;
+use gpucache::pool::{Claim, Fit, Heap, Index, Rules, SMALL_MAX};
+
+const TRACES: [(&str, &[u8]); 3] = [
+    ("gpt", include_bytes!("traces/gpt.trace.gz")),
+    ("resnet", include_bytes!("traces/resnet.trace.gz")),
+    ("unet", include_bytes!("traces/unet.trace.gz")),
+];
+/// Lag, and allocations between waits.
+const MODES: [(u64, u64); 6] =
+    [(0, u64::MAX), (16, u64::MAX), (256, u64::MAX), (256, 16), (4096, u64::MAX), (4096, 16)];
+const TIMED_RUNS: usize = 5;
+
+#[derive(Clone, Copy)]
+enum Op {
+    Alloc { id: usize, bytes: u64 },
+    Free { id: usize },
+}
+
+/// A line is `a ID BYTES` or `f ID`.
+fn parse(packed: &[u8]) -> Vec<Op> {
+    let mut text = String::new();
+    GzDecoder::new(packed).read_to_string(&mut text).expect("the trace unpacks");
+    let ops = text.lines().map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let kind = words.next().expect("a kind");
+        let mut number = || words.next().and_then(|word| word.parse::<u64>().ok()).expect("a number");
+        let id = number() as usize;
+        if kind == "a" { Op::Alloc { id, bytes: number() } } else { Op::Free { id } }
+    });
+    ops.collect()
+}
+
+/// The pool of one run, with its driver and what it cost.
+struct Player {
+    heap: Heap,
+    index: &'static Index,
+    lag: u64,
+    spacing: u64,
+    since_wait: u64,
+    waited: u64,
+    frees: u64,
+    live: u64,
+    live_peak: u64,
+    next_region: u64,
+    grown: u32,
+    given_back: u32,
+    waits: u32,
+    /// Address and bytes by the trace's number.
+    held: Vec<(u64, u64)>,
+}
+
+impl Player {
+    fn new((lag, spacing): (u64, u64), ids: usize) -> Player {
+        let index: &'static Index = Box::leak(Box::new(Index::new()));
+        Player {
+            heap: Heap::new(0, index, Rules::default()),
+            index,
+            lag,
+            spacing,
+            since_wait: 0,
+            waited: 0,
+            frees: 0,
+            live: 0,
+            live_peak: 0,
+            next_region: 0x7f00_0000_0000,
+            grown: 0,
+            given_back: 0,
+            waits: 0,
+            held: vec![(0, 0); ids],
+        }
+    }
+
+    fn retired(&self) -> u64 {
+        self.frees.saturating_sub(self.lag).max(self.waited)
+    }
+
+    fn alloc(&mut self, id: usize, bytes: u64) {
+        let retired = self.retired();
+        self.since_wait += 1;
+        let mut addr = None;
+        if self.since_wait >= self.spacing && bytes > SMALL_MAX {
+            addr = self.heap.alloc(bytes, bytes, Fit::Tight, retired);
+            if addr.is_none() && retired < self.frees {
+                self.wait(self.frees);
+            }
+        }
+        let retired = self.retired();
+        let addr = addr
+            .or_else(|| self.heap.alloc(bytes, bytes, Fit::Any, retired))
+            .unwrap_or_else(|| self.miss(bytes));
+        self.held[id] = (addr, bytes);
+        self.live += bytes;
+        self.live_peak = self.live_peak.max(self.live);
+    }
+
+    fn wait(&mut self, epoch: u64) {
+        self.waits += 1;
+        self.since_wait = 0;
+        self.waited = self.waited.max(epoch);
+    }
+
+    /// What the ladder above the pool does: wait, give idle regions back, grow.
+    #[cold]
+    fn miss(&mut self, bytes: u64) -> u64 {
+        if let Some(epoch) = self.heap.epoch_needed(bytes) {
+            self.wait(epoch);
+            if let Some(addr) = self.heap.alloc(bytes, bytes, Fit::Any, epoch) {
+                return addr;
+            }
+        }
+        let growth = self.heap.growth(bytes);
+        let mark = self.heap.usage().reserved.peak;
+        let mut idle = Vec::new();
+        self.heap.idle_regions(&mut idle);
+        idle.sort_unstable_by_key(|idle| (idle.size, idle.addr));
+        for idle in idle {
+            if self.heap.usage().reserved.current + growth.preferred <= mark {
+                break;
+            }
+            self.heap.take_region(idle.addr);
+            self.given_back += 1;
+        }
+        self.grown += 1;
+        assert!(self.heap.add_region(self.next_region, growth.preferred));
+        self.next_region += growth.preferred;
+        self.heap.alloc(bytes, bytes, Fit::Any, 0).expect("the new region serves")
+    }
+
+    fn free(&mut self, id: usize) {
+        let (addr, bytes) = std::mem::take(&mut self.held[id]);
+        let claim = match self.index.claim(addr) {
+            Claim::Ask { .. } => self.heap.claim(addr),
+            decided => decided,
+        };
+        let Claim::Claimed(claimed) = claim else { panic!("{addr:#x} gave {claim:?}") };
+        self.frees += 1;
+        self.heap.free(claimed, self.frees);
+        if self.lag == 0 {
+            self.heap.retire(self.frees);
+        }
+        self.live -= bytes;
+    }
+
+    fn step(&mut self, op: Op) {
+        match op {
+            Op::Alloc { id, bytes } => self.alloc(id, bytes),
+            Op::Free { id } => self.free(id),
+        }
+    }
+
+    fn play(&mut self, ops: &[Op]) {
+        for op in ops {
+            self.step(*op);
+        }
+    }
+
+    fn end_phase(&mut self) {
+        for id in 0..self.held.len() {
+            if self.held[id].0 != 0 {
+                self.free(id);
+            }
+        }
+    }
+}
+
+fn main() {
+    println!("memory     lag  wait  peak live MiB  reserved  ratio  again   grown   given back    waits");
+    for (name, packed) in TRACES {
+        let ops = parse(packed);
+        for mode in MODES {
+            let mut player = Player::new(mode, ops.len());
+            let mut ratios = [0.0; 2];
+            let mut counts = [(0, 0, 0); 2];
+            for phase in 0..2 {
+                player.play(&ops);
+                ratios[phase] = player.heap.usage().reserved.peak as f64 / player.live_peak as f64;
+                counts[phase] = (player.grown, player.given_back, player.waits);
+                player.end_phase();
+            }
+            player.heap.check().expect("the heap is sound");
+            let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+            let [first, all] = counts;
+            println!(
+                "{name:<8} {:>5} {:>5} {:>14.1} {:>9.1} {:>6.3} {:>6.3} {:>5}+{:<4} {:>5}+{:<4} {:>5}+{}",
+                mode.0,
+                if mode.1 == u64::MAX { "late".into() } else { mode.1.to_string() },
+                mib(player.live_peak),
+                mib(player.heap.usage().reserved.peak),
+                ratios[0],
+                ratios[1],
+                first.0,
+                all.0 - first.0,
+                first.1,
+                all.1 - first.1,
+                first.2,
+                all.2 - first.2
+            );
+        }
+    }
+    println!(
+        "\ntime (second phase)   mean ns a pair   alloc p50  p99   free p50  p99 (timer of ~{} ns taken off)",
+        timer()
+    );
+    for (name, packed) in TRACES {
+        time(name, &parse(packed));
+    }
+}
+
+/// What reading the clock costs, in ns: the median of many.
+fn timer() -> u64 {
+    let mut costs: Vec<u64> = (0..10_001)
+        .map(|_| {
+            let start = Instant::now();
+            start.elapsed().as_nanos() as u64
+        })
+        .collect();
+    costs.sort_unstable();
+    costs[costs.len() / 2]
+}
+
+fn time(name: &str, ops: &[Op]) {
+    let pairs = ops.iter().filter(|op| matches!(op, Op::Alloc { .. })).count();
+    let mut means = Vec::new();
+    for _ in 0..TIMED_RUNS {
+        let mut player = Player::new(MODES[0], ops.len());
+        player.play(ops);
+        player.end_phase();
+        let start = Instant::now();
+        player.play(ops);
+        means.push(start.elapsed().as_nanos() as u64 / pairs as u64);
+    }
+    means.sort_unstable();
+    let mut player = Player::new(MODES[0], ops.len());
+    player.play(ops);
+    player.end_phase();
+    let (mut allocs, mut frees) = (Vec::with_capacity(ops.len()), Vec::with_capacity(ops.len()));
+    let overhead = timer();
+    for op in ops {
+        let start = Instant::now();
+        player.step(*op);
+        let took = (start.elapsed().as_nanos() as u64).saturating_sub(overhead);
+        if matches!(op, Op::Alloc { .. }) { &mut allocs } else { &mut frees }.push(took);
+    }
+    let at = |times: &mut Vec<u64>, percent: usize| {
+        times.sort_unstable();
+        times[times.len() * percent / 100]
+    };
+    println!(
+        "{name:<22} {:>13} {:>11} {:>4} {:>10} {:>4}",
+        means[TIMED_RUNS / 2],
+        at(&mut allocs, 50),
+        at(&mut allocs, 99),
+        at(&mut frees, 50),
+        at(&mut frees, 99)
+    );
+}

@@ -1,0 +1,137 @@
+//! Arrays and mipmapped arrays: counted by their extents, and held under the cap.
+
+use super::memory::{released, write_down};
+use super::table::real;
+use super::types::{Array, Array3dDescriptor, ArrayDescriptor, CuResult, MipmappedArray, format_bytes};
+use crate::driver::external::{Entry, charged};
+use crate::life::{contexts, process};
+use crate::stats::ExternalKind;
+use std::ffi::c_uint;
+
+/// Bytes of an array of these extents in elements; 0 counts as 1, as in the driver's descriptors.
+fn extent_bytes(width: usize, height: usize, depth: usize, format: u32, channels: u32) -> u64 {
+    [width, height, depth]
+        .iter()
+        .map(|extent| (*extent).max(1) as u64)
+        .chain([u64::from(channels.max(1)), format_bytes(format).max(1)])
+        .fold(1, u64::saturating_mul)
+}
+
+/// Bytes of a mipmap chain: each level halves every extent.
+fn mipmap_bytes(descriptor: &Array3dDescriptor, levels: u32) -> u64 {
+    let level = |n: u32| {
+        let half = |extent: usize| extent.checked_shr(n).unwrap_or(0);
+        extent_bytes(
+            half(descriptor.width),
+            half(descriptor.height),
+            half(descriptor.depth),
+            descriptor.format,
+            descriptor.channels,
+        )
+    };
+    let most = usize::BITS - descriptor.width.max(descriptor.height).max(descriptor.depth).leading_zeros();
+    (0..levels.clamp(1, most.max(1))).map(level).fold(0, u64::saturating_add)
+}
+
+/// Creates what `call` writes to `handle`, charged with `bytes`.
+unsafe fn counted<H: Copy>(
+    handle: *mut H,
+    bytes: u64,
+    kind: ExternalKind,
+    key: impl Fn(H) -> u64,
+    mut call: impl FnMut() -> CuResult,
+) -> CuResult {
+    let Some(books) = contexts::current_books().filter(|_| process::is_active()) else { return call() };
+    match charged(books, kind, bytes, call) {
+        Ok(()) => {
+            let ctx = crate::driver::real::current_ctx().map_or(0, |ctx| ctx.0);
+            // SAFETY: written by the successful call.
+            write_down(key(unsafe { *handle }), Entry { device: books.device, kind, bytes, ctx });
+            CuResult::SUCCESS
+        }
+        Err(code) => code,
+    }
+}
+
+/// `cuArrayCreate_v2`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn create(array: *mut Array, descriptor: *const ArrayDescriptor) -> CuResult {
+    // SAFETY: the caller's arguments.
+    let call = || unsafe { real::cuArrayCreate_v2(array, descriptor) };
+    // SAFETY: null or a descriptor, by the driver's contract.
+    let Some(shape) = (unsafe { descriptor.as_ref() }).filter(|_| !array.is_null()) else { return call() };
+    let bytes = extent_bytes(shape.width, shape.height, 1, shape.format, shape.channels);
+    // SAFETY: `array` is what the call writes.
+    unsafe { counted(array, bytes, ExternalKind::Array, |array| array as u64, call) }
+}
+
+/// `cuArray3DCreate_v2`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn create_3d(array: *mut Array, descriptor: *const Array3dDescriptor) -> CuResult {
+    // SAFETY: the caller's arguments.
+    let call = || unsafe { real::cuArray3DCreate_v2(array, descriptor) };
+    // SAFETY: null or a descriptor, by the driver's contract.
+    let Some(shape) = (unsafe { descriptor.as_ref() }).filter(|_| !array.is_null()) else { return call() };
+    let bytes = extent_bytes(shape.width, shape.height, shape.depth, shape.format, shape.channels);
+    // SAFETY: `array` is what the call writes.
+    unsafe { counted(array, bytes, ExternalKind::Array, |array| array as u64, call) }
+}
+
+/// `cuArrayDestroy`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn destroy(array: Array) -> CuResult {
+    // SAFETY: the caller's argument.
+    released(array as u64, || unsafe { real::cuArrayDestroy(array) })
+}
+
+/// `cuMipmappedArrayCreate`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn create_mipmapped(
+    array: *mut MipmappedArray,
+    descriptor: *const Array3dDescriptor,
+    levels: c_uint,
+) -> CuResult {
+    // SAFETY: the caller's arguments.
+    let call = || unsafe { real::cuMipmappedArrayCreate(array, descriptor, levels) };
+    // SAFETY: null or a descriptor, by the driver's contract.
+    let Some(shape) = (unsafe { descriptor.as_ref() }).filter(|_| !array.is_null()) else { return call() };
+    let bytes = mipmap_bytes(shape, levels);
+    // SAFETY: `array` is what the call writes.
+    unsafe { counted(array, bytes, ExternalKind::Mipmap, |array| array as u64, call) }
+}
+
+/// `cuMipmappedArrayDestroy`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn destroy_mipmapped(array: MipmappedArray) -> CuResult {
+    // SAFETY: the caller's argument.
+    released(array as u64, || unsafe { real::cuMipmappedArrayDestroy(array) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extents_multiply_and_absent_ones_count_once() {
+        assert_eq!(extent_bytes(100, 0, 0, 0x20, 4), 1600);
+        assert_eq!(extent_bytes(100, 10, 2, 0x01, 1), 2000);
+        assert_eq!(extent_bytes(usize::MAX, 2, 2, 0x20, 4), u64::MAX, "saturates");
+    }
+
+    #[test]
+    fn a_mipmap_chain_sums_its_levels_and_ends_at_one_element() {
+        let shape = Array3dDescriptor { width: 4, height: 4, depth: 0, format: 0x01, channels: 1, flags: 0 };
+        assert_eq!(mipmap_bytes(&shape, 2), 16 + 4);
+        assert_eq!(mipmap_bytes(&shape, 1000), 16 + 4 + 1);
+    }
+}

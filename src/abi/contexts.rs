@@ -1,0 +1,169 @@
+//! What begins and what ends a context.
+
+use super::table::real;
+use super::types::{Context, CuResult, Device, Opaque};
+use crate::driver::{Ctx, real as gpu};
+use crate::life::contexts as lives;
+use std::ffi::{c_int, c_uint};
+
+/// `cuInit`: nothing but the first call of most processes.
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn init(flags: c_uint) -> CuResult {
+    // SAFETY: the caller's argument.
+    unsafe { real::cuInit(flags) }
+}
+
+/// `cuDevicePrimaryCtxRetain`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn primary_retain(context: *mut Context, device: Device) -> CuResult {
+    // SAFETY: the caller's arguments.
+    let result = unsafe { real::cuDevicePrimaryCtxRetain(context, device) };
+    if result == CuResult::SUCCESS
+        && let Ok(device) = u32::try_from(device)
+    {
+        // SAFETY: written by the successful call.
+        lives::primary_is(device, Ctx(unsafe { *context } as usize));
+    }
+    result
+}
+
+/// The primary context ends with its last release.
+fn releasing(device: Device, call: impl FnOnce() -> CuResult) -> CuResult {
+    lives::while_ending(primary(device), || {
+        let result = call();
+        let ended = result == CuResult::SUCCESS && gpu::primary_active(device) == Some(false);
+        (result, ended)
+    })
+}
+
+/// A reset ends the primary context whoever holds it.
+fn resetting(device: Device, call: impl FnOnce() -> CuResult) -> CuResult {
+    lives::while_ending(primary(device), || {
+        let result = call();
+        (result, result == CuResult::SUCCESS)
+    })
+}
+
+fn primary(device: Device) -> Option<Ctx> {
+    lives::primary(u32::try_from(device).ok()?)
+}
+
+/// `cuDevicePrimaryCtxRelease`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn primary_release_v1(device: Device) -> CuResult {
+    // SAFETY: the caller's argument.
+    releasing(device, || unsafe { real::cuDevicePrimaryCtxRelease(device) })
+}
+
+/// `cuDevicePrimaryCtxRelease_v2`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn primary_release(device: Device) -> CuResult {
+    // SAFETY: the caller's argument.
+    releasing(device, || unsafe { real::cuDevicePrimaryCtxRelease_v2(device) })
+}
+
+/// `cuDevicePrimaryCtxReset`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn primary_reset_v1(device: Device) -> CuResult {
+    // SAFETY: the caller's argument.
+    resetting(device, || unsafe { real::cuDevicePrimaryCtxReset(device) })
+}
+
+/// `cuDevicePrimaryCtxReset_v2`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn primary_reset(device: Device) -> CuResult {
+    // SAFETY: the caller's argument.
+    resetting(device, || unsafe { real::cuDevicePrimaryCtxReset_v2(device) })
+}
+
+/// `cuCtxCreate_v2`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn create_v2(context: *mut Context, flags: c_uint, device: Device) -> CuResult {
+    // SAFETY: the caller's arguments.
+    began(unsafe { real::cuCtxCreate_v2(context, flags, device) })
+}
+
+/// `cuCtxCreate_v3`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn create_v3(
+    context: *mut Context,
+    params: Opaque,
+    count: c_int,
+    flags: c_uint,
+    device: Device,
+) -> CuResult {
+    // SAFETY: the caller's arguments.
+    began(unsafe { real::cuCtxCreate_v3(context, params, count, flags, device) })
+}
+
+/// `cuCtxCreate_v4`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn create_v4(context: *mut Context, params: Opaque, flags: c_uint, device: Device) -> CuResult {
+    // SAFETY: the caller's arguments.
+    began(unsafe { real::cuCtxCreate_v4(context, params, flags, device) })
+}
+
+/// A new context is current now. It takes part in barriers from its first moment: its work may touch the memory of
+/// other contexts before it allocates any of its own.
+fn began(result: CuResult) -> CuResult {
+    if result == CuResult::SUCCESS {
+        lives::current();
+    }
+    result
+}
+
+/// `cuCtxDestroy_v2`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn destroy(context: Context) -> CuResult {
+    lives::while_ending((!context.is_null()).then_some(Ctx(context as usize)), || {
+        // SAFETY: the caller's argument.
+        let result = unsafe { real::cuCtxDestroy_v2(context) };
+        (result, result == CuResult::SUCCESS)
+    })
+}
+
+/// `cuCtxFromGreenCtx`: the context of a green context is one of its own to the pool.
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn from_green(context: *mut Context, green: Opaque) -> CuResult {
+    // SAFETY: the caller's arguments.
+    let result = unsafe { real::cuCtxFromGreenCtx(context, green) };
+    if result == CuResult::SUCCESS {
+        // SAFETY: written by the successful call.
+        lives::green_is(green as usize, Ctx(unsafe { *context } as usize));
+    }
+    result
+}
+
+/// `cuGreenCtxDestroy`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn green_destroy(green: Opaque) -> CuResult {
+    lives::while_ending(lives::green(green as usize), || {
+        // SAFETY: the caller's argument.
+        let result = unsafe { real::cuGreenCtxDestroy(green) };
+        (result, result == CuResult::SUCCESS)
+    })
+}

@@ -1,0 +1,113 @@
+//! What the interposed `dlsym` decides: which lookups are answered here, and with what.
+//!
+//! Every lookup of every library of the process passes [`route`], so it decides by the first bytes of the name, takes
+//! no lock and allocates nothing unless the name is one of CUDA's.
+
+use super::arch::DLSYM_VERSIONS;
+use super::{resolve, runtime, table};
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// The real `dlsym`. The entry jumps through it, so [`route`] fills it before it returns.
+pub static REAL_DLSYM: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+type DlsymFn = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+
+/// What the entry does next: return `answer` when `answered` is 1, else jump to the real `dlsym`.
+#[repr(C)]
+pub struct Verdict {
+    answer: *mut c_void,
+    answered: usize,
+}
+
+impl Verdict {
+    const PASS: Verdict = Verdict { answer: std::ptr::null_mut(), answered: 0 };
+
+    fn answer(answer: *mut c_void) -> Verdict {
+        Verdict { answer, answered: 1 }
+    }
+}
+
+/// Decides over one lookup; called by the processor's entry.
+///
+/// # Safety
+/// As `dlsym(3)`.
+pub unsafe extern "C" fn route(handle: *mut c_void, name: *const c_char) -> Verdict {
+    let real = real_dlsym();
+    // SAFETY: the caller passes a C string, as dlsym demands; each byte is read only if the one before is not its end.
+    if name.is_null() || !unsafe { is_cuda_name(name) } {
+        return Verdict::PASS;
+    }
+    // SAFETY: a C string, as above.
+    let text = unsafe { CStr::from_ptr(name) };
+    super::guard::shield(|| {
+        if handle == libc::RTLD_DEFAULT || handle == libc::RTLD_NEXT {
+            return route_by_scope(real, name, text);
+        }
+        // SAFETY: handle and name are the caller's own; for a real handle glibc does not look at the return address.
+        let found = unsafe { real(handle, name) };
+        if found.is_null() {
+            return Verdict::PASS; // the real one fails again and leaves the caller its dlerror
+        }
+        if table::is_export(found) && !behind_export(text) {
+            return hidden(real, name);
+        }
+        Verdict::answer(resolve::substitute(text, found))
+    })
+    .unwrap_or(Verdict::PASS)
+}
+
+/// A lookup through the caller's scope. The real `dlsym` finds our exports by the ordinary rules of interposition; all
+/// that is decided here is that a name does not appear to exist just because this library exports it.
+fn route_by_scope(real: DlsymFn, name: *const c_char, text: &CStr) -> Verdict {
+    if table::export_named(text).is_none() || behind_export(text) { Verdict::PASS } else { hidden(real, name) }
+}
+
+/// Whether something real stands behind our export of this name.
+fn behind_export(name: &CStr) -> bool {
+    if name.to_bytes().starts_with(b"cuda") { runtime::is_loaded() } else { resolve::driver_has(name) }
+}
+
+/// Answers as if this library did not export `name`: searches behind it, so that `dlerror` is set as without us.
+fn hidden(real: DlsymFn, name: *const c_char) -> Verdict {
+    // SAFETY: RTLD_NEXT from this library: what comes after it in the global scope.
+    Verdict::answer(unsafe { real(libc::RTLD_NEXT, name) })
+}
+
+/// `cu` and an upper-case letter (driver), or one of the three runtime names: so that cublas, cudnn and curl never match.
+unsafe fn is_cuda_name(name: *const c_char) -> bool {
+    // SAFETY: up to the terminating NUL, one byte at a time.
+    unsafe {
+        if *name.cast::<u8>() != b'c' || *name.cast::<u8>().add(1) != b'u' {
+            return false;
+        }
+        let third = *name.cast::<u8>().add(2);
+        third.is_ascii_uppercase() || (third == b'd' && runtime::NAMES.contains(&CStr::from_ptr(name)))
+    }
+}
+
+/// The real `dlsym`, found through `dlvsym` (public since glibc 2.1, and not interposed).
+pub fn real_dlsym() -> DlsymFn {
+    let mut found = REAL_DLSYM.load(Ordering::Relaxed);
+    if found.is_null() {
+        for version in DLSYM_VERSIONS {
+            // SAFETY: constant C strings; RTLD_NEXT is what lies behind this library.
+            found = unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) };
+            if !found.is_null() {
+                break;
+            }
+        }
+        if found.is_null() {
+            super::guard::fatal("no dlsym of a known version in this process's C library; cannot be preloaded here");
+        }
+        REAL_DLSYM.store(found, Ordering::Relaxed);
+    }
+    // SAFETY: the address of the C library's dlsym.
+    unsafe { std::mem::transmute::<*mut c_void, DlsymFn>(found) }
+}
+
+/// Looks `name` up in `handle` with the real `dlsym`.
+pub fn lookup(handle: *mut c_void, name: &CStr) -> *mut c_void {
+    // SAFETY: callers pass handles from dlopen or RTLD_NEXT, which then means "behind this library".
+    unsafe { real_dlsym()(handle, name.as_ptr()) }
+}

@@ -1,0 +1,218 @@
+//! What a pooled address says of itself: its range, its attributes, its handle for other processes. All agree, and all
+//! are the block's own, not those of the region that it lies in.
+//!
+//! **Handles.** The driver gives every address in a region the handle of the region, and an importer the region's
+//! start: for a block further in, silently the wrong memory. So the handle of such a block carries its offset in bytes
+//! that the driver ignores (56 to 63), and a change in bytes that it checks (52 to 55): an importer with this library
+//! restores the one and adds the other, an importer without it gets an error and never other data. (Which bytes are
+//! ignored and checked was read off driver 580.)
+
+use super::table::real;
+use super::types::{CuResult, DevicePtr, IpcHandle, Opaque};
+use crate::life::{contexts, process};
+use crate::pool::{BlockState, BlockView};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::ffi::c_uint;
+
+const RANGE_START: c_uint = 11;
+const RANGE_SIZE: c_uint = 12;
+
+/// The live block that covers `address`, if it is the pool's.
+fn block_at(address: DevicePtr) -> Option<BlockView> {
+    if !process::is_active() {
+        return None;
+    }
+    let life = contexts::by_owner(contexts::index().owner_of(address)?)?;
+    life.server.with_heap(|heap| heap.find(address)).filter(|block| block.state == BlockState::Live)
+}
+
+/// `cuMemGetAddressRange_v2`
+///
+/// # Safety
+/// As the driver's; either pointer may be null.
+pub unsafe fn address_range(base: *mut DevicePtr, size: *mut usize, address: DevicePtr) -> CuResult {
+    // SAFETY: the caller's arguments.
+    let result = unsafe { real::cuMemGetAddressRange_v2(base, size, address) };
+    if result == CuResult::SUCCESS
+        && let Some(block) = block_at(address)
+    {
+        // SAFETY: each is the caller's to write unless null.
+        unsafe {
+            if let Some(base) = base.as_mut() {
+                *base = block.start;
+            }
+            if let Some(size) = size.as_mut() {
+                *size = block.requested as usize;
+            }
+        }
+    }
+    result
+}
+
+/// Puts the block's own answer in place of the region's.
+unsafe fn correct(attribute: c_uint, data: Opaque, block: &BlockView) {
+    // SAFETY: the driver has accepted the attribute and written its value, of these types, to the same place.
+    unsafe {
+        match attribute {
+            RANGE_START => *data.cast::<DevicePtr>() = block.start,
+            RANGE_SIZE => *data.cast::<usize>() = block.requested as usize,
+            _ => {}
+        }
+    }
+}
+
+/// `cuPointerGetAttribute`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn attribute(data: Opaque, attribute: c_uint, address: DevicePtr) -> CuResult {
+    // SAFETY: the caller's arguments.
+    let result = unsafe { real::cuPointerGetAttribute(data, attribute, address) };
+    if result == CuResult::SUCCESS
+        && matches!(attribute, RANGE_START | RANGE_SIZE)
+        && let Some(block) = block_at(address)
+    {
+        // SAFETY: as `correct` demands.
+        unsafe { correct(attribute, data, &block) };
+    }
+    result
+}
+
+/// `cuPointerGetAttributes`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn attributes(
+    count: c_uint,
+    attributes: *const c_uint,
+    data: *mut Opaque,
+    address: DevicePtr,
+) -> CuResult {
+    // SAFETY: the caller's arguments.
+    let result = unsafe { real::cuPointerGetAttributes(count, attributes, data, address) };
+    if result == CuResult::SUCCESS
+        && let Some(block) = block_at(address)
+    {
+        for at in 0..count as usize {
+            // SAFETY: arrays of `count` elements, by the driver's contract; `correct` as it demands.
+            unsafe {
+                if !(*data.add(at)).is_null() {
+                    correct(*attributes.add(at), *data.add(at), &block);
+                }
+            }
+        }
+    }
+    result
+}
+
+/// Marks a handle whose bytes 56 to 61 are a block's offset in its region.
+const MARK: [u8; 2] = *b"gc";
+/// What bytes 52 to 55 are changed by, so that the driver refuses the handle as it stands.
+const SEAL: [u8; 4] = [0x67, 0x70, 0x75, 0x63];
+
+fn seal(handle: &mut IpcHandle) {
+    for (byte, change) in handle.0[52..56].iter_mut().zip(SEAL) {
+        *byte ^= change;
+    }
+}
+
+/// Writes `offset` into `handle`.
+fn mark(handle: &mut IpcHandle, offset: u64) {
+    seal(handle);
+    handle.0[56..62].copy_from_slice(&offset.to_le_bytes()[..6]);
+    handle.0[62..64].copy_from_slice(&MARK);
+}
+
+/// The driver's own handle and the offset, from a handle that was [`mark`]ed.
+fn unmark(handle: &IpcHandle) -> Option<(IpcHandle, u64)> {
+    if handle.0[62..64] != MARK {
+        return None;
+    }
+    let mut plain = *handle;
+    seal(&mut plain);
+    let mut offset = [0; 8];
+    offset[..6].copy_from_slice(&handle.0[56..62]);
+    plain.0[56..64].fill(0);
+    Some((plain, u64::from_le_bytes(offset)))
+}
+
+/// `cuIpcGetMemHandle`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn ipc_export(handle: *mut IpcHandle, address: DevicePtr) -> CuResult {
+    // SAFETY: the caller's arguments.
+    let result = unsafe { real::cuIpcGetMemHandle(handle, address) };
+    if result == CuResult::SUCCESS
+        && let Some(block) = block_at(address).filter(|block| block.start > block.region_start)
+    {
+        // SAFETY: written by the successful call.
+        mark(unsafe { &mut *handle }, block.start - block.region_start);
+    }
+    result
+}
+
+/// Addresses given out for imported blocks, with the imported region's start and how often each is open.
+static IMPORTS: Mutex<Option<HashMap<DevicePtr, (DevicePtr, u64)>>> = Mutex::new(None);
+
+/// `cuIpcOpenMemHandle_v2`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn ipc_open(address: *mut DevicePtr, handle: IpcHandle, flags: c_uint) -> CuResult {
+    let Some((plain, offset)) = unmark(&handle) else {
+        // SAFETY: the caller's arguments.
+        return unsafe { real::cuIpcOpenMemHandle_v2(address, handle, flags) };
+    };
+    // SAFETY: the caller's arguments, with the handle as the driver made it.
+    let result = unsafe { real::cuIpcOpenMemHandle_v2(address, plain, flags) };
+    if result == CuResult::SUCCESS {
+        // SAFETY: written by the successful call.
+        unsafe {
+            let region = *address;
+            *address = region + offset;
+            IMPORTS.lock().get_or_insert_default().entry(*address).or_insert((region, 0)).1 += 1;
+        }
+    }
+    result
+}
+
+/// `cuIpcCloseMemHandle`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn ipc_close(address: DevicePtr) -> CuResult {
+    let region = IMPORTS.lock().as_ref().and_then(|imports| imports.get(&address).map(|(region, _)| *region));
+    // SAFETY: the caller's argument, or the region that it was derived from.
+    let result = unsafe { real::cuIpcCloseMemHandle(region.unwrap_or(address)) };
+    if result == CuResult::SUCCESS
+        && let Some(imports) = IMPORTS.lock().as_mut()
+        && let Some((_, open)) = imports.get_mut(&address)
+    {
+        *open -= 1;
+        if *open == 0 {
+            imports.remove(&address);
+        }
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_marked_handle_gives_back_handle_and_offset_and_differs_where_the_driver_looks() {
+        let mut plain = IpcHandle([0; 64]);
+        for (at, byte) in plain.0[..56].iter_mut().enumerate() {
+            *byte = at as u8;
+        }
+        let mut marked = plain;
+        mark(&mut marked, 0x1234_5678_9a00);
+        assert_ne!(marked.0[52..56], plain.0[52..56]);
+        let (restored, offset) = unmark(&marked).expect("marked");
+        assert_eq!((restored.0, offset), (plain.0, 0x1234_5678_9a00));
+        assert!(unmark(&plain).is_none(), "the driver's own handles pass as they are");
+    }
+}

@@ -1,0 +1,195 @@
+//! `cuMemAlloc` and `cuMemFree`, served from the pool; pitched and managed memory, counted.
+
+use super::table::real;
+use super::types::{CuResult, DevicePtr};
+use crate::driver::external::{Entry, charged};
+use crate::life::contexts::{self, LEDGER, Life};
+use crate::life::process;
+use crate::pool::{Claim, Claimed};
+use crate::stats::ExternalKind;
+use std::ffi::c_uint;
+
+/// `cuMemAlloc_v2`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn alloc(address: *mut DevicePtr, bytes: usize) -> CuResult {
+    if address.is_null() || bytes == 0 || process::is_degraded() {
+        // SAFETY: the caller's arguments; the driver has the right answer to each of these.
+        return unsafe { real::cuMemAlloc_v2(address, bytes) };
+    }
+    if let Some(life) = contexts::current().filter(|life| life.server.sticky_error().is_none()) {
+        match life.server.alloc(bytes as u64) {
+            Ok(served) => {
+                // SAFETY: not null, and the caller's to write.
+                unsafe { *address = served };
+                return CuResult::SUCCESS;
+            }
+            Err(CuResult::NOT_SUPPORTED) => {}
+            Err(code) => return code,
+        }
+    }
+    // Nothing to pool in: no context, or one that cannot be pooled. What the driver gives is counted all the same.
+    // SAFETY: the caller's arguments.
+    unsafe { counted(address, bytes as u64, ExternalKind::Other, || real::cuMemAlloc_v2(address, bytes)) }
+}
+
+/// `cuMemFree_v2`: the block's own pool takes it back, whatever context is current.
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn free(address: DevicePtr) -> CuResult {
+    match find(address) {
+        Found::Block(life, claimed) => {
+            life.server.free(claimed);
+            CuResult::SUCCESS
+        }
+        // After an internal fault the pool's own state is not trusted: its memory stays where it is.
+        Found::Invalid(_) if process::is_degraded() => CuResult::SUCCESS,
+        Found::Invalid(life) => {
+            life.server.count_invalid_free();
+            CuResult::INVALID_VALUE
+        }
+        // SAFETY: the caller's arguments.
+        Found::Foreign => released(address, || unsafe { real::cuMemFree_v2(address) }),
+    }
+}
+
+/// What an address that is to be freed belongs to.
+pub enum Found {
+    /// A live block, now claimed by this free.
+    Block(&'static Life, Claimed),
+    /// Memory of this pool at which no live block starts.
+    Invalid(&'static Life),
+    /// Not the pool's.
+    Foreign,
+}
+
+/// Claims the block at `address` for a free.
+#[inline]
+pub fn find(address: DevicePtr) -> Found {
+    let claim = match contexts::index().claim(address) {
+        Claim::Ask { owner } => contexts::by_owner(owner).map_or(Claim::Foreign, |life| life.server.claim(address)),
+        decided => decided,
+    };
+    match claim {
+        Claim::Claimed(claimed) => match contexts::by_owner(claimed.owner()) {
+            Some(life) => Found::Block(life, claimed),
+            None => Found::Foreign,
+        },
+        Claim::NotLive { owner } | Claim::Interior { owner, .. } | Claim::Ask { owner } => {
+            contexts::by_owner(owner).map_or(Found::Foreign, Found::Invalid)
+        }
+        Claim::Foreign => Found::Foreign,
+    }
+}
+
+/// Makes an allocation outside the pool by `call`, which writes `address`; charges it to the current device.
+///
+/// # Safety
+/// `address` is what `call` writes on success.
+pub unsafe fn counted(
+    address: *mut DevicePtr,
+    bytes: u64,
+    kind: ExternalKind,
+    call: impl FnMut() -> CuResult,
+) -> CuResult {
+    let mut call = call;
+    let Some(books) = contexts::current_books().filter(|_| process::is_active()) else { return call() };
+    match charged(books, kind, bytes, call) {
+        Ok(()) => {
+            let ctx = crate::driver::real::current_ctx().map_or(0, |ctx| ctx.0);
+            // SAFETY: written by the successful call.
+            write_down(unsafe { *address }, Entry { device: books.device, kind, bytes, ctx });
+            if kind == ExternalKind::Other {
+                books.counts.bump(|counts| &counts.forwarded);
+            }
+            CuResult::SUCCESS
+        }
+        Err(code) => code,
+    }
+}
+
+/// Enters an allocation in the ledger.
+pub fn write_down(key: u64, entry: Entry) {
+    if let Some(unseen) = LEDGER.insert(key, entry) {
+        give_up(unseen);
+    }
+}
+
+/// Frees memory outside the pool by `call`. It leaves the books before the call, so that the address can come back at
+/// once, and returns to them if the call fails.
+pub fn released(key: u64, call: impl FnOnce() -> CuResult) -> CuResult {
+    let entry = LEDGER.remove(key);
+    let result = call();
+    if let Some(entry) = entry {
+        if result == CuResult::SUCCESS {
+            give_up(entry);
+        } else {
+            write_down(key, entry);
+        }
+    }
+    result
+}
+
+fn give_up(entry: Entry) {
+    if let Some(books) = contexts::books(entry.device) {
+        books.account.release_external(entry.kind, entry.bytes);
+    }
+}
+
+/// `cuMemAllocPitch_v2`: counted as the returned pitch × height.
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn alloc_pitch(
+    address: *mut DevicePtr,
+    pitch: *mut usize,
+    width: usize,
+    height: usize,
+    element: c_uint,
+) -> CuResult {
+    // SAFETY: the caller's arguments.
+    let call = || unsafe { real::cuMemAllocPitch_v2(address, pitch, width, height, element) };
+    if address.is_null() || pitch.is_null() || width == 0 || height == 0 {
+        return call();
+    }
+    // The pitch is the driver's to choose; every device so far has aligned rows to this.
+    const PITCH_ALIGNMENT: u64 = 512;
+    let rows = (width as u64).saturating_add(PITCH_ALIGNMENT - 1) / PITCH_ALIGNMENT * PITCH_ALIGNMENT;
+    let rows = rows.saturating_mul(height as u64);
+    // SAFETY: `address` is what the call writes.
+    let result = unsafe { counted(address, rows, ExternalKind::Pitched, call) };
+    if result == CuResult::SUCCESS && process::is_active() {
+        // SAFETY: both written by the successful call.
+        unsafe { settle_pitch(*address, (*pitch as u64).saturating_mul(height as u64), rows) };
+    }
+    result
+}
+
+/// Corrects the charge to what the driver's pitch makes of it.
+fn settle_pitch(address: u64, bytes: u64, charged: u64) {
+    if bytes == charged {
+        return;
+    }
+    let Some(entry) = LEDGER.remove(address) else { return };
+    if let Some(books) = contexts::books(entry.device) {
+        books.account.release_external(entry.kind, charged);
+        books.account.charge_external(entry.kind, bytes);
+    }
+    write_down(address, Entry { bytes, ..entry });
+}
+
+/// `cuMemAllocManaged`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn alloc_managed(address: *mut DevicePtr, bytes: usize, flags: c_uint) -> CuResult {
+    // SAFETY: the caller's arguments.
+    let call = || unsafe { real::cuMemAllocManaged(address, bytes, flags) };
+    if address.is_null() || bytes == 0 {
+        return call();
+    }
+    // SAFETY: `address` is what the call writes.
+    unsafe { counted(address, bytes as u64, ExternalKind::Managed, call) }
+}

@@ -1,0 +1,199 @@
+//! The one table of hooked driver functions.
+//!
+//! Each row makes three things: the exported symbol, a slot with the address of the real function, and an entry by
+//! which [`super::resolve`] recognises the real function when a resolver hands it out. A row is
+//! `symbol ["name" @ version flag] (parameters) => implementation`, where name, version and flag are the query to
+//! `cuGetProcAddress` that selects exactly this function: the version is the CUDA version (1000 × major + 10 × minor)
+//! that introduced its parameters, the flag is `legacy` or, for the entry points that use per-thread default streams,
+//! `per_thread`.
+
+use super::types::{CuResult, Context, Device, Opaque, DevicePtr, Stream, MemPool, MemHandle, MemAllocationProp, Array, ArrayDescriptor, Array3dDescriptor, MipmappedArray, GraphNode, Graph, MemAllocNodeHead, IpcHandle};
+use super::{arrays, captures, contexts, graphs, identity, memory, procaddress, query, streams, vmm};
+use crate::life::process::{Admission, admit};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// One hooked function: how it is found, and what replaces it.
+pub struct Hook {
+    /// The exported symbol, for example `cuMemAlloc_v2`.
+    pub symbol: &'static CStr,
+    /// The name in a `cuGetProcAddress` query, for example `cuMemAlloc`.
+    pub query: &'static CStr,
+    /// The version in that query.
+    pub version: c_int,
+    /// The flags in that query: 1 legacy, 2 per-thread default streams.
+    pub flags: c_ulonglong,
+    /// Our function of the same parameters.
+    pub replacement: *const c_void,
+    /// Where the address of the real function is kept; null until resolved, and for ever if the driver lacks it.
+    pub real: &'static AtomicPtr<c_void>,
+}
+
+// SAFETY: the pointers are addresses of code and never written through.
+unsafe impl Sync for Hook {}
+
+macro_rules! flag {
+    (legacy) => {
+        1
+    };
+    (per_thread) => {
+        2
+    };
+}
+
+macro_rules! hooks {
+    ($( $symbol:ident [$query:literal @ $version:literal $flag:ident] ( $($arg:ident : $ty:ty),* $(,)? ) => $body:path; )*) => {
+        /// The exported symbols.
+        #[allow(non_snake_case, clippy::missing_safety_doc, missing_docs)]
+        pub mod export {
+            use super::*;
+            $(
+                #[cfg_attr(all(not(test), feature = "exports"), unsafe(no_mangle))]
+                pub unsafe extern "C" fn $symbol($($arg: $ty),*) -> CuResult {
+                    match admit() {
+                        Admission::Serve => super::super::guard::shield(|| {
+                            // SAFETY: the arguments are the caller's, under the driver's own contract.
+                            unsafe { $body($($arg),*) }
+                        })
+                        // SAFETY: as above; after a fault of our own the driver still gives the right answer.
+                        .unwrap_or_else(|| unsafe { super::real::$symbol($($arg),*) }),
+                        // SAFETY: as above.
+                        Admission::Forward => unsafe { super::real::$symbol($($arg),*) },
+                        Admission::Refuse => CuResult::INVALID_VALUE,
+                    }
+                }
+            )*
+        }
+
+        /// The real functions. One that the driver lacks answers `CUDA_ERROR_NOT_FOUND`, or
+        /// `CUDA_ERROR_NOT_INITIALIZED` while the process has no driver.
+        #[allow(non_snake_case, clippy::missing_safety_doc, missing_docs)]
+        pub mod real {
+            use super::*;
+            $(
+                #[inline]
+                pub unsafe fn $symbol($($arg: $ty),*) -> CuResult {
+                    let mut address = super::slot::$symbol.load(Ordering::Acquire);
+                    if address.is_null() {
+                        if !super::super::resolve::ensure() {
+                            return CuResult::NOT_INITIALIZED;
+                        }
+                        address = super::slot::$symbol.load(Ordering::Acquire);
+                        if address.is_null() {
+                            return CuResult::NOT_FOUND;
+                        }
+                    }
+                    // SAFETY: the slot holds the driver's function of this name, whose parameters these are.
+                    unsafe {
+                        std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) -> CuResult>(address)($($arg),*)
+                    }
+                }
+            )*
+        }
+
+        /// Addresses of the real functions.
+        #[allow(non_upper_case_globals, missing_docs)]
+        pub mod slot {
+            use super::{AtomicPtr, c_void};
+            $( pub static $symbol: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut()); )*
+        }
+
+        /// All hooked driver functions.
+        pub static HOOKS: &[Hook] = &[
+            $( Hook {
+                symbol: match CStr::from_bytes_with_nul(concat!(stringify!($symbol), "\0").as_bytes()) { Ok(s) => s, Err(_) => unreachable!() },
+                query: match CStr::from_bytes_with_nul(concat!($query, "\0").as_bytes()) { Ok(s) => s, Err(_) => unreachable!() },
+                version: $version,
+                flags: flag!($flag),
+                replacement: export::$symbol as *const c_void,
+                real: &slot::$symbol,
+            }, )*
+        ];
+    };
+}
+
+hooks! {
+    // resolvers
+    cuGetProcAddress ["cuGetProcAddress" @ 11030 legacy] (symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: c_ulonglong) => procaddress::get;
+    cuGetProcAddress_v2 ["cuGetProcAddress" @ 12000 legacy] (symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: c_ulonglong, status: *mut c_int) => procaddress::get_v2;
+
+    // lifetimes
+    cuInit ["cuInit" @ 2000 legacy] (flags: c_uint) => contexts::init;
+    cuDevicePrimaryCtxRetain ["cuDevicePrimaryCtxRetain" @ 7000 legacy] (context: *mut Context, device: Device) => contexts::primary_retain;
+    cuDevicePrimaryCtxRelease ["cuDevicePrimaryCtxRelease" @ 7000 legacy] (device: Device) => contexts::primary_release_v1;
+    cuDevicePrimaryCtxRelease_v2 ["cuDevicePrimaryCtxRelease" @ 11000 legacy] (device: Device) => contexts::primary_release;
+    cuDevicePrimaryCtxReset ["cuDevicePrimaryCtxReset" @ 7000 legacy] (device: Device) => contexts::primary_reset_v1;
+    cuDevicePrimaryCtxReset_v2 ["cuDevicePrimaryCtxReset" @ 11000 legacy] (device: Device) => contexts::primary_reset;
+    cuCtxCreate_v2 ["cuCtxCreate" @ 3020 legacy] (context: *mut Context, flags: c_uint, device: Device) => contexts::create_v2;
+    cuCtxCreate_v3 ["cuCtxCreate" @ 11040 legacy] (context: *mut Context, params: Opaque, count: c_int, flags: c_uint, device: Device) => contexts::create_v3;
+    cuCtxCreate_v4 ["cuCtxCreate" @ 12050 legacy] (context: *mut Context, params: Opaque, flags: c_uint, device: Device) => contexts::create_v4;
+    cuCtxDestroy_v2 ["cuCtxDestroy" @ 4000 legacy] (context: Context) => contexts::destroy;
+    cuCtxFromGreenCtx ["cuCtxFromGreenCtx" @ 12040 legacy] (context: *mut Context, green: Opaque) => contexts::from_green;
+    cuGreenCtxDestroy ["cuGreenCtxDestroy" @ 12040 legacy] (green: Opaque) => contexts::green_destroy;
+    cuCtxSynchronize ["cuCtxSynchronize" @ 2000 legacy] () => streams::context_synchronize;
+    cuCtxSynchronize_v2 ["cuCtxSynchronize" @ 13000 legacy] (context: Context) => streams::context_synchronize_v2;
+
+    // served from the pool
+    cuMemAlloc_v2 ["cuMemAlloc" @ 3020 legacy] (address: *mut DevicePtr, bytes: usize) => memory::alloc;
+    cuMemFree_v2 ["cuMemFree" @ 3020 legacy] (address: DevicePtr) => memory::free;
+
+    // counted and held under the cap
+    cuMemAllocPitch_v2 ["cuMemAllocPitch" @ 3020 legacy] (address: *mut DevicePtr, pitch: *mut usize, width: usize, height: usize, element: c_uint) => memory::alloc_pitch;
+    cuMemAllocManaged ["cuMemAllocManaged" @ 6000 legacy] (address: *mut DevicePtr, bytes: usize, flags: c_uint) => memory::alloc_managed;
+    cuMemAllocAsync ["cuMemAllocAsync" @ 11020 legacy] (address: *mut DevicePtr, bytes: usize, stream: Stream) => streams::alloc_async;
+    cuMemAllocAsync_ptsz ["cuMemAllocAsync" @ 11020 per_thread] (address: *mut DevicePtr, bytes: usize, stream: Stream) => streams::alloc_async_ptsz;
+    cuMemAllocFromPoolAsync ["cuMemAllocFromPoolAsync" @ 11020 legacy] (address: *mut DevicePtr, bytes: usize, pool: MemPool, stream: Stream) => streams::alloc_from_pool_async;
+    cuMemAllocFromPoolAsync_ptsz ["cuMemAllocFromPoolAsync" @ 11020 per_thread] (address: *mut DevicePtr, bytes: usize, pool: MemPool, stream: Stream) => streams::alloc_from_pool_async_ptsz;
+    cuMemFreeAsync ["cuMemFreeAsync" @ 11020 legacy] (address: DevicePtr, stream: Stream) => streams::free_async;
+    cuMemFreeAsync_ptsz ["cuMemFreeAsync" @ 11020 per_thread] (address: DevicePtr, stream: Stream) => streams::free_async_ptsz;
+    cuMemPoolDestroy ["cuMemPoolDestroy" @ 11020 legacy] (pool: MemPool) => streams::pool_destroy;
+    cuMemCreate ["cuMemCreate" @ 10020 legacy] (handle: *mut MemHandle, bytes: usize, prop: *const MemAllocationProp, flags: c_ulonglong) => vmm::create;
+    cuMemRelease ["cuMemRelease" @ 10020 legacy] (handle: MemHandle) => vmm::release;
+    cuMemMap ["cuMemMap" @ 10020 legacy] (address: DevicePtr, bytes: usize, offset: usize, handle: MemHandle, flags: c_ulonglong) => vmm::map;
+    cuMemUnmap ["cuMemUnmap" @ 10020 legacy] (address: DevicePtr, bytes: usize) => vmm::unmap;
+    cuMemRetainAllocationHandle ["cuMemRetainAllocationHandle" @ 11000 legacy] (handle: *mut MemHandle, address: Opaque) => vmm::retain;
+    cuMemImportFromShareableHandle ["cuMemImportFromShareableHandle" @ 10020 legacy] (handle: *mut MemHandle, shared: Opaque, kind: c_uint) => vmm::import;
+    cuArrayCreate_v2 ["cuArrayCreate" @ 3020 legacy] (array: *mut Array, descriptor: *const ArrayDescriptor) => arrays::create;
+    cuArray3DCreate_v2 ["cuArray3DCreate" @ 3020 legacy] (array: *mut Array, descriptor: *const Array3dDescriptor) => arrays::create_3d;
+    cuArrayDestroy ["cuArrayDestroy" @ 2000 legacy] (array: Array) => arrays::destroy;
+    cuMipmappedArrayCreate ["cuMipmappedArrayCreate" @ 5000 legacy] (array: *mut MipmappedArray, descriptor: *const Array3dDescriptor, levels: c_uint) => arrays::create_mipmapped;
+    cuMipmappedArrayDestroy ["cuMipmappedArrayDestroy" @ 5000 legacy] (array: MipmappedArray) => arrays::destroy_mipmapped;
+    cuGraphAddMemAllocNode ["cuGraphAddMemAllocNode" @ 11040 legacy] (node: *mut GraphNode, graph: Graph, dependencies: *const GraphNode, count: usize, params: *mut MemAllocNodeHead) => graphs::add_alloc_node;
+    cuGraphAddMemFreeNode ["cuGraphAddMemFreeNode" @ 11040 legacy] (node: *mut GraphNode, graph: Graph, dependencies: *const GraphNode, count: usize, address: DevicePtr) => graphs::add_free_node;
+    cuGraphDestroy ["cuGraphDestroy" @ 10000 legacy] (graph: Graph) => graphs::destroy;
+
+    // answers that must agree with the above
+    cuMemGetInfo_v2 ["cuMemGetInfo" @ 3020 legacy] (free: *mut usize, total: *mut usize) => query::mem_info;
+    cuDeviceTotalMem_v2 ["cuDeviceTotalMem" @ 3020 legacy] (bytes: *mut usize, device: Device) => query::total_mem;
+    cuMemGetAddressRange_v2 ["cuMemGetAddressRange" @ 3020 legacy] (base: *mut DevicePtr, size: *mut usize, address: DevicePtr) => identity::address_range;
+    cuPointerGetAttribute ["cuPointerGetAttribute" @ 4000 legacy] (data: Opaque, attribute: c_uint, address: DevicePtr) => identity::attribute;
+    cuPointerGetAttributes ["cuPointerGetAttributes" @ 7000 legacy] (count: c_uint, attributes: *const c_uint, data: *mut Opaque, address: DevicePtr) => identity::attributes;
+    cuIpcGetMemHandle ["cuIpcGetMemHandle" @ 4010 legacy] (handle: *mut IpcHandle, address: DevicePtr) => identity::ipc_export;
+    cuIpcOpenMemHandle_v2 ["cuIpcOpenMemHandle" @ 11000 legacy] (address: *mut DevicePtr, handle: IpcHandle, flags: c_uint) => identity::ipc_open;
+    cuIpcCloseMemHandle ["cuIpcCloseMemHandle" @ 4010 legacy] (address: DevicePtr) => identity::ipc_close;
+
+    // captures
+    cuStreamBeginCapture ["cuStreamBeginCapture" @ 10000 legacy] (stream: Stream) => captures::begin_v1;
+    cuStreamBeginCapture_ptsz ["cuStreamBeginCapture" @ 10000 per_thread] (stream: Stream) => captures::begin_v1_ptsz;
+    cuStreamBeginCapture_v2 ["cuStreamBeginCapture" @ 10010 legacy] (stream: Stream, mode: c_uint) => captures::begin;
+    cuStreamBeginCapture_v2_ptsz ["cuStreamBeginCapture" @ 10010 per_thread] (stream: Stream, mode: c_uint) => captures::begin_ptsz;
+    cuStreamBeginCaptureToGraph ["cuStreamBeginCaptureToGraph" @ 12030 legacy] (stream: Stream, graph: Graph, dependencies: *const GraphNode, edges: *const c_void, count: usize, mode: c_uint) => captures::begin_to_graph;
+    cuStreamBeginCaptureToGraph_ptsz ["cuStreamBeginCaptureToGraph" @ 12030 per_thread] (stream: Stream, graph: Graph, dependencies: *const GraphNode, edges: *const c_void, count: usize, mode: c_uint) => captures::begin_to_graph_ptsz;
+    cuStreamEndCapture ["cuStreamEndCapture" @ 10000 legacy] (stream: Stream, graph: *mut Graph) => captures::end;
+    cuStreamEndCapture_ptsz ["cuStreamEndCapture" @ 10000 per_thread] (stream: Stream, graph: *mut Graph) => captures::end_ptsz;
+    cuStreamDestroy_v2 ["cuStreamDestroy" @ 4000 legacy] (stream: Stream) => captures::stream_destroy;
+}
+
+/// The hook whose exported symbol is `name`, or a marker for the runtime functions that this library exports as well.
+pub fn export_named(name: &CStr) -> Option<*const c_void> {
+    if let Some(hook) = HOOKS.iter().find(|hook| hook.symbol == name) {
+        return Some(hook.replacement);
+    }
+    super::runtime::EXPORTS.iter().find(|(symbol, _)| *symbol == name).map(|(_, address)| address.0)
+}
+
+/// Whether `address` is one of this library's exports.
+pub fn is_export(address: *mut c_void) -> bool {
+    HOOKS.iter().any(|hook| std::ptr::eq(hook.replacement, address))
+        || super::runtime::EXPORTS.iter().any(|(_, export)| std::ptr::eq(export.0, address))
+}

@@ -1,0 +1,62 @@
+//! Gives the driver layer the addresses of the functions that the pool calls.
+
+use super::dlsym::lookup;
+use crate::driver::CuResult;
+use crate::driver::real::{Calls, install};
+use std::ffi::{CStr, c_void};
+
+/// The first driver with context-wide events.
+const CONTEXT_EVENTS_SINCE: i32 = 12_050;
+
+/// Resolves the functions in the driver library `handle` and installs them. A driver that lacks one of the necessary ones
+/// is too old or too foreign to pool on: nothing is installed, and everything is forwarded.
+pub fn connect(handle: *mut c_void) {
+    let find = |name: &CStr| lookup(handle, name);
+    macro_rules! function {
+        ($name:literal) => {{
+            let address = find($name);
+            // SAFETY: the driver's function of this name; the field that takes it has its parameters.
+            (!address.is_null()).then(|| unsafe { std::mem::transmute::<*mut c_void, _>(address) })
+        }};
+    }
+    let events = version(handle) >= CONTEXT_EVENTS_SINCE;
+    let calls = (|| {
+        Some(Calls {
+            mem_alloc: function!(c"cuMemAlloc_v2")?,
+            mem_free: function!(c"cuMemFree_v2")?,
+            mem_info: function!(c"cuMemGetInfo_v2")?,
+            total_mem: function!(c"cuDeviceTotalMem_v2")?,
+            device_name: function!(c"cuDeviceGetName")?,
+            ctx_current: function!(c"cuCtxGetCurrent")?,
+            ctx_device: function!(c"cuCtxGetDevice")?,
+            ctx_push: function!(c"cuCtxPushCurrent_v2")?,
+            ctx_pop: function!(c"cuCtxPopCurrent_v2")?,
+            ctx_synchronize: function!(c"cuCtxSynchronize")?,
+            event_create: function!(c"cuEventCreate")?,
+            event_query: function!(c"cuEventQuery")?,
+            primary_state: function!(c"cuDevicePrimaryCtxGetState"),
+            exchange_mode: function!(c"cuThreadExchangeStreamCaptureMode"),
+            stream_capturing: function!(c"cuStreamIsCapturing"),
+            ctx_record: events.then(|| function!(c"cuCtxRecordEvent")).flatten(),
+            ctx_wait: events.then(|| function!(c"cuCtxWaitEvent")).flatten(),
+        })
+    })();
+    match calls {
+        Some(calls) => install(calls),
+        None => crate::life::notes::add("the driver lacks functions that the pool needs: nothing is pooled".to_owned()),
+    }
+}
+
+fn version(handle: *mut c_void) -> i32 {
+    let address = lookup(handle, c"cuDriverGetVersion");
+    if address.is_null() {
+        return 0;
+    }
+    let mut version = 0;
+    // SAFETY: cuDriverGetVersion; writes one integer to our local, before cuInit too.
+    let result = unsafe {
+        let get: unsafe extern "C" fn(*mut i32) -> CuResult = std::mem::transmute(address);
+        get(&raw mut version)
+    };
+    if result == CuResult::SUCCESS { version } else { 0 }
+}

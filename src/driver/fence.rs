@@ -1,0 +1,296 @@
+//! Makes freed memory reusable without knowing the program's streams.
+//!
+//! The rule is *seal often, poll first, wait rarely*: recording an event over a whole context and asking whether it is
+//! done cost next to nothing in every program; ordering all later work after it takes the overlap away from programs
+//! with several busy streams, so that is the last resort, and one wait serves many reuses.
+//!
+//! A block of one context may be used by work of another (peer access, copies between devices), so an epoch ends with
+//! one mark in **every** live context, and a wait is made by every live context.
+
+use super::gate::{Gate, Pass};
+use super::{CuResult, Ctx, Event, Gpu};
+use crate::pool::Epoch;
+use crate::pool::epochs::{Epochs, Sealed};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Sealed epochs asked about in one [`Fence::poll`].
+const POLLS: usize = 3;
+
+/// The end of an epoch in one context.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    member: u64,
+    event: Event,
+}
+
+/// A context that takes part.
+struct Member {
+    id: u64,
+    ctx: Ctx,
+    spare_events: Vec<Event>,
+}
+
+/// Epochs, captures and contexts of the process, and the GPU operations that connect them.
+pub struct Fence<G: Gpu> {
+    gpu: G,
+    gate: Gate,
+    epochs: Epochs<Mark>,
+    members: Mutex<Vec<Member>>,
+    next_member: AtomicU64,
+    barriers: AtomicU64,
+    held: AtomicU32,
+}
+
+impl<G: Gpu> Fence<G> {
+    /// A fence with no context yet.
+    pub fn new(gpu: G) -> Fence<G> {
+        Fence {
+            gpu,
+            gate: Gate::new(),
+            epochs: Epochs::default(),
+            members: Mutex::new(Vec::new()),
+            next_member: AtomicU64::new(1),
+            barriers: AtomicU64::new(0),
+            held: AtomicU32::new(0),
+        }
+    }
+
+    /// The GPU operations.
+    pub fn gpu(&self) -> &G {
+        &self.gpu
+    }
+
+    /// The gate between captures and barriers.
+    pub fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// The epoch under which a block freed now is pending.
+    #[inline]
+    pub fn current(&self) -> Epoch {
+        if cfg!(feature = "unsafe-no-barrier") { 0 } else { self.epochs.current() }
+    }
+
+    /// The newest epoch whose blocks are clean.
+    #[inline]
+    pub fn retired(&self) -> Epoch {
+        self.epochs.retired()
+    }
+
+    /// Device-side waits and host synchronisations made so far.
+    pub fn barriers(&self) -> u64 {
+        self.barriers.load(Ordering::Relaxed)
+    }
+
+    /// Lets a context take part; returns the number to [`Fence::leave`] with.
+    ///
+    /// Its work is ordered after all work of the others: memory that a wait has already made clean is clean for it too.
+    pub fn join(&self, ctx: Ctx) -> u64 {
+        let id = self.next_member.fetch_add(1, Ordering::Relaxed);
+        let others = !self.members.lock().is_empty();
+        self.members.lock().push(Member { id, ctx, spare_events: Vec::new() });
+        if others {
+            self.barrier(self.epochs.current());
+        }
+        id
+    }
+
+    /// The context has died, and all its work with it. No call is made on it any more.
+    pub fn leave(&self, member: u64) {
+        self.members.lock().retain(|one| one.id != member);
+        self.epochs.forget(|mark| mark.member == member);
+    }
+
+    /// A call that may end a context begins: until [`Fence::resume`] no call is made on any context, and nothing retires.
+    pub fn hold(&self) {
+        self.held.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// That call is over.
+    pub fn resume(&self) {
+        self.held.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Leave to make calls that would kill a capture, or would touch a context that is being ended.
+    fn pass(&self) -> Option<Pass<'_>> {
+        let pass = self.gate.pass()?;
+        (self.held.load(Ordering::Acquire) == 0).then_some(pass)
+    }
+
+    /// Seals the current epoch. False if nothing was sealed: a capture is open, another thread is at it, too many are
+    /// outstanding, the driver cannot, or a call failed.
+    pub fn seal(&self) -> bool {
+        if !self.gpu.has_context_events() {
+            return false;
+        }
+        let Some(_pass) = self.pass() else { return false };
+        let Some(sealing) = self.epochs.begin_seal() else { return false };
+        let mut marks = Vec::new();
+        for (member, ctx) in self.contexts() {
+            let recorded = self.take_event(member, ctx).and_then(|event| {
+                let mark = Mark { member, event };
+                self.gpu.record(ctx, event).map(|()| mark).inspect_err(|_| self.recycle(&[mark]))
+            });
+            match recorded {
+                Ok(mark) => marks.push(mark),
+                Err(_) if !self.is_member(member) => {} // died meanwhile, its work with it
+                Err(code) => {
+                    tracing::debug!(?code, ?ctx, "could not record a context-wide event");
+                    self.recycle(&marks);
+                    return false;
+                }
+            }
+        }
+        self.epochs.finish_seal(sealing, marks);
+        true
+    }
+
+    /// Asks the oldest sealed epochs whether their work is done, a few at most; true if any was retired.
+    pub fn poll(&self) -> bool {
+        let mut any = false;
+        if self.held.load(Ordering::Acquire) != 0 {
+            return false;
+        }
+        for turn in 0..POLLS {
+            // Once the oldest is done, the newest may be too, and then all between.
+            let taken = if turn == 1 { self.epochs.take_newest() } else { self.epochs.take_oldest() };
+            let Some(one) = taken else { break };
+            let Some(one) = self.ask(one) else {
+                any = true;
+                continue;
+            };
+            self.epochs.put_back(one);
+            if turn != 1 {
+                break;
+            }
+        }
+        any
+    }
+
+    /// Asks one sealed epoch; returns it if its work is not done, else retires it.
+    fn ask(&self, mut one: Sealed<Mark>) -> Option<Sealed<Mark>> {
+        let pass = self.gate.pass();
+        while let Some(mark) = one.marks.last().copied() {
+            match self.gpu.query(mark.event, pass.is_none()) {
+                Ok(true) => {}
+                Err(_) if !self.is_member(mark.member) => {}
+                Ok(false) => return Some(one),
+                Err(code) => {
+                    tracing::debug!(?code, "could not query a context-wide event");
+                    return Some(one);
+                }
+            }
+            self.recycle(&[mark]);
+            one.marks.pop();
+        }
+        self.retire(one.epoch);
+        None
+    }
+
+    /// Makes the pending memory that can be known to be done reusable, sealing first if `wanted` is not sealed yet.
+    pub fn refresh(&self, wanted: Epoch) -> bool {
+        let polled = self.poll();
+        if self.epochs.newest_sealed() < wanted && self.epochs.retired() < wanted {
+            self.seal();
+        }
+        polled
+    }
+
+    /// Makes all memory freed under `upto` and before reusable now, by ordering all later work of every context after
+    /// it. False if that cannot be done: a capture is open, or a call failed.
+    pub fn barrier(&self, upto: Epoch) -> bool {
+        if self.epochs.retired() >= upto {
+            return true;
+        }
+        if !self.gpu.has_context_events() {
+            return self.synchronize();
+        }
+        let sealed = self.epochs.take_at_least(upto).or_else(|| {
+            self.seal();
+            self.epochs.take_at_least(upto)
+        });
+        // Another thread may be polling the epoch that was wanted, or sealing it: then its contexts are simply waited for.
+        let Some(one) = sealed else { return self.synchronize() };
+        let Some(_pass) = self.pass() else {
+            self.epochs.put_back(one);
+            return false;
+        };
+        for (waiter, ctx) in self.contexts() {
+            for mark in &one.marks {
+                if let Err(code) = self.gpu.wait(ctx, mark.event)
+                    && self.is_member(waiter)
+                    && self.is_member(mark.member)
+                {
+                    tracing::debug!(?code, ?ctx, "could not wait for a context-wide event");
+                    self.epochs.put_back(one);
+                    return false;
+                }
+            }
+        }
+        self.barriers.fetch_add(1, Ordering::Relaxed);
+        self.recycle(&one.marks);
+        self.retire(one.epoch);
+        true
+    }
+
+    /// The fallback: blocks until all work of every context is done.
+    fn synchronize(&self) -> bool {
+        let Some(_pass) = self.pass() else { return false };
+        let epoch = self.epochs.close();
+        for (member, ctx) in self.contexts() {
+            if let Err(code) = self.gpu.synchronize(ctx)
+                && self.is_member(member)
+            {
+                tracing::debug!(?code, ?ctx, "could not synchronise a context");
+                return false;
+            }
+        }
+        self.barriers.fetch_add(1, Ordering::Relaxed);
+        self.retire(epoch);
+        true
+    }
+
+    /// To be called before the program synchronises a whole context itself; give the result to [`Fence::synced`].
+    pub fn before_sync(&self) -> Epoch {
+        self.epochs.close()
+    }
+
+    /// The program's own synchronisation of `ctx`, begun at `epoch`, has succeeded: what it proved costs us nothing.
+    /// It proves enough if there is no other context.
+    pub fn synced(&self, ctx: Ctx, epoch: Epoch) {
+        let alone = matches!(self.members.lock().as_slice(), [only] if only.ctx == ctx);
+        if alone {
+            self.retire(epoch);
+        }
+    }
+
+    fn retire(&self, epoch: Epoch) {
+        for one in self.epochs.retire(epoch) {
+            self.recycle(&one.marks);
+        }
+    }
+
+    fn contexts(&self) -> Vec<(u64, Ctx)> {
+        self.members.lock().iter().map(|member| (member.id, member.ctx)).collect()
+    }
+
+    fn is_member(&self, id: u64) -> bool {
+        self.members.lock().iter().any(|member| member.id == id)
+    }
+
+    fn take_event(&self, id: u64, ctx: Ctx) -> Result<Event, CuResult> {
+        let spare = self.members.lock().iter_mut().find(|member| member.id == id).and_then(|m| m.spare_events.pop());
+        spare.map_or_else(|| self.gpu.event_create(ctx), Ok)
+    }
+
+    /// Keeps events for later records; those of dead contexts died with them.
+    fn recycle(&self, marks: &[Mark]) {
+        let mut members = self.members.lock();
+        for mark in marks {
+            if let Some(member) = members.iter_mut().find(|member| member.id == mark.member) {
+                member.spare_events.push(mark.event);
+            }
+        }
+    }
+}

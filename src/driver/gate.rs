@@ -1,0 +1,64 @@
+//! Keeps stream captures and barriers apart.
+//!
+//! Recording, waiting on and synchronising a context while one of its streams captures fails **and invalidates the
+//! capture** (seen on a driver 580 for every capture mode and from any thread). So no such call may start while a
+//! capture is open, and no capture may begin while one is under way.
+
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The process's gate. Readers: calls that would kill a capture. Writers: the moments at which a capture begins.
+#[derive(Default)]
+pub struct Gate {
+    lock: RwLock<()>,
+    open_captures: AtomicU32,
+}
+
+/// Leave to make calls that would kill a capture, for as long as it lives.
+pub struct Pass<'a>(#[allow(dead_code, reason = "held for its lock")] RwLockReadGuard<'a, ()>);
+
+/// The moment at which a capture begins: no [`Pass`] is out, and none is given.
+pub struct Beginning<'a> {
+    gate: &'a Gate,
+    _lock: RwLockWriteGuard<'a, ()>,
+}
+
+impl Gate {
+    /// A gate with no capture open.
+    pub const fn new() -> Gate {
+        Gate { lock: RwLock::new(()), open_captures: AtomicU32::new(0) }
+    }
+
+    /// Whether any stream of the process captures. Stable only while a [`Pass`] or a [`Beginning`] is held.
+    #[inline]
+    pub fn capturing(&self) -> bool {
+        self.open_captures.load(Ordering::Acquire) != 0
+    }
+
+    /// Leave to record, wait or synchronise; `None` while a capture is open or about to begin.
+    pub fn pass(&self) -> Option<Pass<'_>> {
+        if self.capturing() {
+            return None;
+        }
+        let guard = self.lock.try_read()?;
+        (!self.capturing()).then_some(Pass(guard))
+    }
+
+    /// Waits until no pass is out; hold the result across the driver's begin call.
+    pub fn begin(&self) -> Beginning<'_> {
+        Beginning { _lock: self.lock.write(), gate: self }
+    }
+
+    /// One capture has ended, whatever its result.
+    pub fn ended(&self) {
+        let closed = self.open_captures.fetch_update(Ordering::AcqRel, Ordering::Acquire, |open| open.checked_sub(1));
+        debug_assert!(closed.is_ok(), "more captures ended than began");
+    }
+}
+
+impl Beginning<'_> {
+    /// The driver has begun the capture.
+    pub fn succeeded(self) {
+        self.gate.open_captures.fetch_add(1, Ordering::AcqRel);
+    }
+}

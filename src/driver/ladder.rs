@@ -1,0 +1,225 @@
+//! What a miss tries, in order, until only "out of memory" is left. After every step that may have freed something the
+//! heap is searched again.
+//!
+//! 1. ask which sealed epochs are done, and take any clean memory that fits, splitting if need be;
+//! 2. wait, on the device, for memory that is only pending: if a wait is due, or if growing instead would cost more
+//!    than the slack that rotation may use;
+//! 3. grow within the cap, giving idle regions back first where the high-water mark would rise;
+//! 4. wait for whatever is pending, give all idle regions back, grow by no more than needed, also at the cost of the
+//!    device's other contexts;
+//! 5. out of memory.
+//!
+//! While a stream captures, steps that wait are left out: they would kill the capture.
+
+use super::server::Server;
+use super::{CuResult, Gpu};
+use crate::policy::gc::{self, FreeRegion};
+use crate::pool::Fit;
+use std::time::Instant;
+
+/// Reuses that one device-side wait must serve before the next is made without need: with 16 it costs a program of
+/// overlapping streams nothing measurable, with one it costs it all overlap.
+const SERVED_PER_BARRIER: u32 = 16;
+/// Memory that rotation may cost beyond what is live at the peak: this much, or a thirty-second, whichever is more.
+const ROTATION_BYTES: u64 = 32 << 20;
+const ROTATION_SHARE: u64 = 32;
+
+impl<G: Gpu> Server<G> {
+    /// Serves `bytes`.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY` when neither the cache nor the cap nor the driver has the memory; the driver's own
+    /// code when it failed for another reason; `CUDA_ERROR_INVALID_VALUE` for 0 bytes.
+    pub fn alloc(&self, bytes: u64) -> Result<u64, CuResult> {
+        if bytes == 0 {
+            return Err(CuResult::INVALID_VALUE);
+        }
+        if let Some(address) = self.try_hit(bytes) {
+            return Ok(address);
+        }
+        match self.climb(bytes) {
+            Err(CuResult::OUT_OF_MEMORY) => {
+                self.note_oom(bytes);
+                Err(CuResult::OUT_OF_MEMORY)
+            }
+            other => other,
+        }
+    }
+
+    fn climb(&self, bytes: u64) -> Result<u64, CuResult> {
+        let account = &self.books.account;
+        // No larger than the cap, and a size that cannot be rounded is larger than any device.
+        let rounded = self.tuning.rounding.round(bytes).filter(|size| *size <= account.limit_bytes());
+        let Some(rounded) = rounded else { return Err(CuResult::OUT_OF_MEMORY) };
+        let search = || self.take(bytes, rounded, Fit::Any, true);
+
+        let newest = self.inner.lock().newest_freed;
+        self.fence.refresh(newest);
+        if let Some(address) = search() {
+            return Ok(address);
+        }
+        if self.should_wait(rounded) && self.wait_for(rounded)
+            && let Some(address) = search() {
+                return Ok(address);
+            }
+
+        let _turn = self.growing.lock();
+        // Another thread may have grown the heap while this one waited for its turn.
+        if let Some(address) = search() {
+            return Ok(address);
+        }
+        self.collect_garbage(rounded);
+        self.make_room(rounded);
+        let mut failure = match self.grow_and_take(bytes, rounded, false) {
+            Ok(address) => return Ok(address),
+            Err(code) => code,
+        };
+        for attempt in 0..3 {
+            if failure != CuResult::OUT_OF_MEMORY {
+                return Err(failure);
+            }
+            let progress = match attempt {
+                0 => self.wait_for_all(),
+                1 => self.give_back(u64::MAX) > 0,
+                _ => (self.books.reclaim)(self.books.device, u64::MAX) > 0,
+            };
+            if !progress {
+                continue;
+            }
+            self.inner.lock().counts.retry += 1;
+            if let Some(address) = search() {
+                return Ok(address);
+            }
+            match self.grow_and_take(bytes, rounded, true) {
+                Ok(address) => return Ok(address),
+                Err(code) => failure = code,
+            }
+        }
+        // Frees of other threads may have come in while this one climbed.
+        self.wait_for_all();
+        search().ok_or(failure)
+    }
+
+    /// Whether pending memory that would serve is worth a wait now.
+    fn should_wait(&self, rounded: u64) -> bool {
+        if self.fence.gate().capturing() {
+            return false;
+        }
+        let inner = self.inner.lock();
+        if inner.heap.epoch_needed(rounded).is_none() {
+            return false;
+        }
+        if inner.served_since_barrier >= SERVED_PER_BARRIER {
+            return true;
+        }
+        let slack = ROTATION_BYTES.max(inner.heap.usage().allocated.peak / ROTATION_SHARE);
+        let growth = inner.heap.growth(rounded).minimum;
+        let within = inner.heap.usage().reserved.current + growth <= inner.heap.usage().allocated.peak + slack;
+        !within || growth > self.books.account.headroom()
+    }
+
+    /// Orders all later work after the pending memory that would serve `rounded` bytes.
+    fn wait_for(&self, rounded: u64) -> bool {
+        let Some(epoch) = self.inner.lock().heap.epoch_needed(rounded) else { return false };
+        self.wait_until(epoch)
+    }
+
+    /// The same for all pending memory; true if there was any.
+    fn wait_for_all(&self) -> bool {
+        let newest = self.inner.lock().heap.newest_pending();
+        newest.is_some_and(|epoch| self.wait_until(epoch))
+    }
+
+    fn wait_until(&self, epoch: u64) -> bool {
+        if !self.fence.barrier(epoch) {
+            return false;
+        }
+        let mut inner = self.inner.lock();
+        inner.served_since_barrier = 0;
+        inner.counts.barrier += 1;
+        self.catch_up(&mut inner);
+        true
+    }
+
+    /// `garbage_collection_threshold`: idle regions that have not been used for longest go back once the pool holds
+    /// more than its share.
+    fn collect_garbage(&self, rounded: u64) {
+        let Some(threshold) = self.tuning.gc_threshold else { return };
+        let account = &self.books.account;
+        let mut idle = Vec::new();
+        let growth = {
+            let inner = self.inner.lock();
+            inner.heap.idle_regions(&mut idle);
+            inner.heap.growth(rounded).minimum
+        };
+        let free: Vec<FreeRegion> = idle
+            .iter()
+            .map(|region| FreeRegion { id: region.addr, bytes: region.size, age: region.age })
+            .collect();
+        let reserved = account.reserved().current + growth;
+        let chosen = gc::collect(&free, reserved, threshold, account.limit_bytes());
+        let returned: u64 =
+            idle.iter().filter(|region| chosen.contains(&region.addr)).map(|region| self.return_region(region)).sum();
+        if returned > 0 {
+            self.inner.lock().counts.gc += 1;
+        }
+    }
+
+    /// Before a growth that would raise the high-water mark, idle regions go back, smallest first.
+    fn make_room(&self, rounded: u64) {
+        if self.fence.gate().capturing() {
+            return;
+        }
+        let excess = {
+            let inner = self.inner.lock();
+            let reserved = inner.heap.usage().reserved;
+            (reserved.current + inner.heap.growth(rounded).preferred).saturating_sub(reserved.peak)
+        };
+        if excess > 0 {
+            self.give_back(excess);
+        }
+    }
+
+    /// Grows the heap, by as little as will do if `least`, and takes the block from it.
+    fn grow_and_take(&self, bytes: u64, rounded: u64, least: bool) -> Result<u64, CuResult> {
+        let growth = self.inner.lock().heap.growth(rounded);
+        let preferred = (!least && growth.preferred > growth.minimum).then_some(growth.preferred);
+        let mut failure = CuResult::OUT_OF_MEMORY;
+        for size in preferred.into_iter().chain([growth.minimum]) {
+            let Ok(reservation) = self.books.account.reserve(size) else { continue };
+            let relaxed = self.fence.gate().capturing();
+            let begun = Instant::now();
+            match self.fence.gpu().mem_alloc(self.ctx, size, relaxed) {
+                Ok(address) => {
+                    let mut inner = self.inner.lock();
+                    inner.counts.driver_alloc += 1;
+                    inner.driver_time.allocs += 1;
+                    inner.driver_time.alloc_ns += begun.elapsed().as_nanos() as u64;
+                    if !inner.heap.add_region(address, size) {
+                        // An address that the index cannot hold: nothing to build a pool on.
+                        drop(inner);
+                        let _ = self.fence.gpu().mem_free(self.ctx, address, relaxed);
+                        return Err(CuResult::NOT_SUPPORTED);
+                    }
+                    reservation.for_pool();
+                    // Under the same lock: the heap has grown for this request and not for another thread's.
+                    let served = self.take_locked(&mut inner, bytes, rounded, Fit::Any, false);
+                    drop(inner);
+                    self.note_peak();
+                    if let Some(address) = served {
+                        return Ok(address);
+                    }
+                }
+                Err(code) => {
+                    drop(reservation);
+                    self.note_error(code);
+                    failure = code;
+                    if code != CuResult::OUT_OF_MEMORY {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(failure)
+    }
+}

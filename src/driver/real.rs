@@ -1,0 +1,254 @@
+//! [`Gpu`] over the real driver: the few functions that the pool calls, given to it by the layer that resolved them.
+
+use super::{CuResult, Ctx, Event, Gpu};
+use std::cell::Cell;
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::OnceLock;
+
+/// Addresses of the driver's functions. Those that an older driver lacks are `None`.
+#[derive(Clone, Copy)]
+pub struct Calls {
+    /// `cuMemAlloc_v2`
+    pub mem_alloc: unsafe extern "C" fn(*mut u64, usize) -> CuResult,
+    /// `cuMemFree_v2`
+    pub mem_free: unsafe extern "C" fn(u64) -> CuResult,
+    /// `cuMemGetInfo_v2`
+    pub mem_info: unsafe extern "C" fn(*mut usize, *mut usize) -> CuResult,
+    /// `cuDeviceTotalMem_v2`
+    pub total_mem: unsafe extern "C" fn(*mut usize, c_int) -> CuResult,
+    /// `cuDeviceGetName`
+    pub device_name: unsafe extern "C" fn(*mut u8, c_int, c_int) -> CuResult,
+    /// `cuCtxGetCurrent`
+    pub ctx_current: unsafe extern "C" fn(*mut *mut c_void) -> CuResult,
+    /// `cuCtxGetDevice`, of the current context
+    pub ctx_device: unsafe extern "C" fn(*mut c_int) -> CuResult,
+    /// `cuCtxPushCurrent_v2`
+    pub ctx_push: unsafe extern "C" fn(*mut c_void) -> CuResult,
+    /// `cuCtxPopCurrent_v2`
+    pub ctx_pop: unsafe extern "C" fn(*mut *mut c_void) -> CuResult,
+    /// `cuCtxSynchronize`, of the current context
+    pub ctx_synchronize: unsafe extern "C" fn() -> CuResult,
+    /// `cuEventCreate`
+    pub event_create: unsafe extern "C" fn(*mut *mut c_void, c_uint) -> CuResult,
+    /// `cuEventQuery`
+    pub event_query: unsafe extern "C" fn(*mut c_void) -> CuResult,
+    /// `cuDevicePrimaryCtxGetState`
+    pub primary_state: Option<unsafe extern "C" fn(c_int, *mut c_uint, *mut c_int) -> CuResult>,
+    /// `cuThreadExchangeStreamCaptureMode`
+    pub exchange_mode: Option<unsafe extern "C" fn(*mut c_uint) -> CuResult>,
+    /// `cuStreamIsCapturing`
+    pub stream_capturing: Option<unsafe extern "C" fn(*mut c_void, *mut c_uint) -> CuResult>,
+    /// `cuCtxRecordEvent`, driver 12.5 and later
+    pub ctx_record: Option<unsafe extern "C" fn(*mut c_void, *mut c_void) -> CuResult>,
+    /// `cuCtxWaitEvent`, driver 12.5 and later
+    pub ctx_wait: Option<unsafe extern "C" fn(*mut c_void, *mut c_void) -> CuResult>,
+}
+
+const RELAXED: c_uint = 2;
+const EVENT_DISABLE_TIMING: c_uint = 2;
+
+static CALLS: OnceLock<Calls> = OnceLock::new();
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Gives the driver's functions to this layer; the first call counts.
+pub fn install(calls: Calls) {
+    let _ = CALLS.set(calls);
+}
+
+/// The functions, once [`install`]ed.
+pub fn calls() -> Option<&'static Calls> {
+    CALLS.get()
+}
+
+/// Whether this thread is inside a driver call that the pool makes. A profiler's callback that allocates there must
+/// reach the driver directly: the pool may hold a lock of its own around the call.
+#[inline]
+pub fn inside() -> bool {
+    INSIDE.get()
+}
+
+/// Marks the thread as [`inside`] for as long as it lives.
+struct Within(bool);
+
+impl Within {
+    fn enter() -> Within {
+        Within(INSIDE.replace(true))
+    }
+}
+
+impl Drop for Within {
+    fn drop(&mut self) {
+        INSIDE.set(self.0);
+    }
+}
+
+/// The current context of the calling thread, if the driver is up and there is one.
+#[inline]
+pub fn current_ctx() -> Option<Ctx> {
+    let mut handle = std::ptr::null_mut();
+    // SAFETY: writes one handle to our local.
+    let result = unsafe { (calls()?.ctx_current)(&raw mut handle) };
+    (result == CuResult::SUCCESS && !handle.is_null()).then_some(Ctx(handle as usize))
+}
+
+/// The device ordinal of the calling thread's current context.
+pub fn current_device() -> Option<u32> {
+    let mut device = -1;
+    // SAFETY: writes one integer to our local.
+    let result = unsafe { (calls()?.ctx_device)(&raw mut device) };
+    if result == CuResult::SUCCESS { u32::try_from(device).ok() } else { None }
+}
+
+/// Whether the primary context of `device` is alive, if the driver says so.
+pub fn primary_active(device: i32) -> Option<bool> {
+    let (mut flags, mut active) = (0, 0);
+    // SAFETY: writes two integers to our locals.
+    let result = unsafe { (calls()?.primary_state?)(device, &raw mut flags, &raw mut active) };
+    (result == CuResult::SUCCESS).then_some(active != 0)
+}
+
+/// The device's memory in bytes, as the driver tells it.
+pub fn device_total(device: u32) -> Option<u64> {
+    let mut bytes = 0;
+    // SAFETY: writes one integer to our local.
+    let result = unsafe { (calls()?.total_mem)(&raw mut bytes, device as c_int) };
+    (result == CuResult::SUCCESS).then_some(bytes as u64)
+}
+
+/// The device's name; empty if the driver does not tell.
+pub fn device_name(device: u32) -> String {
+    let mut text = [0u8; 256];
+    let Some(calls) = calls() else { return String::new() };
+    // SAFETY: writes at most the given length, NUL included, to our local.
+    let result = unsafe { (calls.device_name)(text.as_mut_ptr(), 255, device as c_int) };
+    if result != CuResult::SUCCESS {
+        return String::new();
+    }
+    String::from_utf8_lossy(text.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
+}
+
+/// Free bytes of the current context's device, as the driver tells them.
+pub fn driver_free() -> Option<u64> {
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: writes two integers to our locals.
+    let result = unsafe { (calls()?.mem_info)(&raw mut free, &raw mut total) };
+    (result == CuResult::SUCCESS).then_some(free as u64)
+}
+
+/// Whether a stream captures, or has captured and been invalidated without an end; `None` if the driver cannot tell.
+pub fn stream_capturing(stream: usize) -> Option<bool> {
+    let mut status = 0;
+    // SAFETY: a stream that its owner has not destroyed (the caller tracks that); writes one integer to our local.
+    let result = unsafe { (calls()?.stream_capturing?)(stream as *mut c_void, &raw mut status) };
+    (result == CuResult::SUCCESS).then_some(status != 0)
+}
+
+/// Runs `body` with this thread's capture mode relaxed, so that calls which other modes forbid neither fail nor kill a
+/// capture.
+pub fn relaxed<T>(body: impl FnOnce() -> T) -> T {
+    let Some(exchange) = calls().and_then(|calls| calls.exchange_mode) else { return body() };
+    let mut mode = RELAXED;
+    // SAFETY: swaps the thread's mode with our local.
+    let swapped = unsafe { exchange(&raw mut mode) } == CuResult::SUCCESS;
+    let value = body();
+    if swapped {
+        // SAFETY: as above; puts back what was there.
+        unsafe { exchange(&raw mut mode) };
+    }
+    value
+}
+
+/// [`Gpu`] over the installed functions.
+pub struct RealGpu {
+    calls: &'static Calls,
+}
+
+impl RealGpu {
+    /// `None` before [`install`].
+    pub fn new() -> Option<RealGpu> {
+        calls().map(|calls| RealGpu { calls })
+    }
+
+    /// Runs `body` with `ctx` current and the thread's own context put back afterwards.
+    fn with<T>(&self, ctx: Ctx, body: impl FnOnce() -> Result<T, CuResult>) -> Result<T, CuResult> {
+        if current_ctx() == Some(ctx) {
+            return body();
+        }
+        // SAFETY: a context handle; a dead one gives an error.
+        unsafe { (self.calls.ctx_push)(ctx.0 as *mut c_void) }.ok()?;
+        let value = body();
+        let mut popped = std::ptr::null_mut();
+        // SAFETY: pops what was pushed above.
+        unsafe { (self.calls.ctx_pop)(&raw mut popped) };
+        value
+    }
+}
+
+fn maybe_relaxed<T>(relax: bool, body: impl FnOnce() -> T) -> T {
+    if relax { relaxed(body) } else { body() }
+}
+
+impl Gpu for RealGpu {
+    fn mem_alloc(&self, ctx: Ctx, bytes: u64, relax: bool) -> Result<u64, CuResult> {
+        let _within = Within::enter();
+        self.with(ctx, || {
+            let mut address = 0;
+            // SAFETY: writes one address to our local.
+            maybe_relaxed(relax, || unsafe { (self.calls.mem_alloc)(&raw mut address, bytes as usize) }).ok()?;
+            Ok(address)
+        })
+    }
+
+    fn mem_free(&self, ctx: Ctx, address: u64, relax: bool) -> Result<(), CuResult> {
+        let _within = Within::enter();
+        // SAFETY: an address from mem_alloc that the heap no longer knows.
+        self.with(ctx, || maybe_relaxed(relax, || unsafe { (self.calls.mem_free)(address) }).ok())
+    }
+
+    fn has_context_events(&self) -> bool {
+        self.calls.ctx_record.is_some() && self.calls.ctx_wait.is_some()
+    }
+
+    fn event_create(&self, ctx: Ctx) -> Result<Event, CuResult> {
+        let _within = Within::enter();
+        self.with(ctx, || {
+            let mut event = std::ptr::null_mut();
+            // SAFETY: writes one handle to our local.
+            unsafe { (self.calls.event_create)(&raw mut event, EVENT_DISABLE_TIMING) }.ok()?;
+            Ok(Event(event as usize))
+        })
+    }
+
+    fn record(&self, ctx: Ctx, event: Event) -> Result<(), CuResult> {
+        let _within = Within::enter();
+        let record = self.calls.ctx_record.ok_or(CuResult::NOT_SUPPORTED)?;
+        // SAFETY: an event of this context, made by event_create.
+        unsafe { record(ctx.0 as *mut c_void, event.0 as *mut c_void) }.ok()
+    }
+
+    fn query(&self, event: Event, relax: bool) -> Result<bool, CuResult> {
+        let _within = Within::enter();
+        // SAFETY: an event made by event_create.
+        match maybe_relaxed(relax, || unsafe { (self.calls.event_query)(event.0 as *mut c_void) }) {
+            CuResult::SUCCESS => Ok(true),
+            CuResult::NOT_READY => Ok(false),
+            code => Err(code),
+        }
+    }
+
+    fn wait(&self, ctx: Ctx, event: Event) -> Result<(), CuResult> {
+        let _within = Within::enter();
+        let wait = self.calls.ctx_wait.ok_or(CuResult::NOT_SUPPORTED)?;
+        // SAFETY: a context and an event made by event_create.
+        unsafe { wait(ctx.0 as *mut c_void, event.0 as *mut c_void) }.ok()
+    }
+
+    fn synchronize(&self, ctx: Ctx) -> Result<(), CuResult> {
+        let _within = Within::enter();
+        // SAFETY: no arguments; acts on the context made current.
+        self.with(ctx, || unsafe { (self.calls.ctx_synchronize)() }.ok())
+    }
+}

@@ -1,0 +1,407 @@
+//! The pool of one context: hits, frees, and what is asked of it. What a miss does is in `ladder.rs`.
+//!
+//! Locks: the heap's is held for a few dozen nanoseconds at a time and never across a driver call. `growing` is held
+//! across the calls by which a miss grows the heap, so that threads which miss together grow it once; hits and frees
+//! never take it.
+
+use super::fence::Fence;
+use super::{CuResult, Ctx, Gpu};
+use crate::policy::{DeviceAccount, Rounding};
+use crate::pool::{BlockState, Claim, Claimed, Epoch, Fit, Heap, Idle, Index, Rules, Usage};
+use crate::report::model::DriverTime;
+use crate::stats::{AtomicCounts, Counts, SizeHistogram, fragmentation};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Frees after which the current epoch is sealed even if nobody has missed.
+const FREES_PER_SEAL: u32 = 64;
+/// Allocations between two looks at the sealed epochs while nothing is missed.
+const ALLOCS_PER_POLL: u32 = 16;
+/// Moments of failure that are kept for the report.
+const OOMS_KEPT: usize = 16;
+
+/// What the configuration says to a pool.
+#[derive(Clone, Debug, Default)]
+pub struct Tuning {
+    /// `roundup_power2_divisions`.
+    pub rounding: Rounding,
+    /// `max_split_size_mb` in bytes, or `u64::MAX`.
+    pub max_split: u64,
+    /// `max_non_split_rounding_mb` in bytes.
+    pub max_non_split_rounding: u64,
+    /// `garbage_collection_threshold`; `None` is off.
+    pub gc_threshold: Option<f64>,
+    /// `free_sync`: a free waits for the device first.
+    pub free_sync: bool,
+}
+
+/// What all contexts of one device share: the account against the cap, and the counts.
+pub struct DeviceBooks {
+    /// The account.
+    pub account: DeviceAccount,
+    /// The counts that are not kept under a heap's lock.
+    pub counts: AtomicCounts,
+    /// Moments at which a request of this device could not be served.
+    pub ooms: Mutex<Vec<Oom>>,
+    /// Gives back idle regions of every context of the device, at least so many bytes if there are; returns the bytes.
+    pub reclaim: fn(device: u32, bytes: u64) -> u64,
+    /// Idle bytes of every context of the device.
+    pub reclaimable: fn(device: u32) -> u64,
+    /// The device's ordinal.
+    pub device: u32,
+    /// The device's name.
+    pub name: String,
+}
+
+/// The state of a device when a request could not be served; all in bytes.
+#[derive(Clone, Debug, Default)]
+pub struct Oom {
+    /// Which call failed: `pool`, or the kind of allocation outside it.
+    pub kind: &'static str,
+    /// What was asked for.
+    pub requested: u64,
+    /// The pool of the context that asked.
+    pub usage: Usage,
+    /// Held outside the pools.
+    pub external: u64,
+    /// Held by the process in all.
+    pub in_use: u64,
+    /// What the driver still had, if it said.
+    pub driver_free: Option<u64>,
+}
+
+/// The heap's state at its high-water mark.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PeakMoment {
+    /// The heap at that moment.
+    pub usage: Usage,
+    /// Bytes outside the pools at that moment.
+    pub external: u64,
+}
+
+pub(super) struct Inner {
+    pub heap: Heap,
+    pub seen_retired: Epoch,
+    pub allocs_to_poll: u32,
+    pub frees_to_seal: u32,
+    /// Allocations served since the last barrier.
+    pub served_since_barrier: u32,
+    pub newest_freed: Epoch,
+    pub counts: Counts,
+    pub histogram: SizeHistogram,
+    pub peak: PeakMoment,
+    pub driver_time: DriverTime,
+}
+
+/// The pool of one context.
+pub struct Server<G: Gpu> {
+    pub(super) ctx: Ctx,
+    pub(super) member: u64,
+    pub(super) fence: &'static Fence<G>,
+    pub(super) books: &'static DeviceBooks,
+    pub(super) tuning: Tuning,
+    pub(super) inner: Mutex<Inner>,
+    pub(super) growing: Mutex<()>,
+    pub(super) alive: AtomicBool,
+    /// The code of an error that the context will not recover from; 0 for none.
+    pub(super) sticky: AtomicU64,
+}
+
+impl<G: Gpu> Server<G> {
+    /// The pool of `ctx`, whose heap is number `owner` of `index`. Makes the context take part in `fence`.
+    pub fn new(
+        ctx: Ctx,
+        owner: u32,
+        index: &'static Index,
+        fence: &'static Fence<G>,
+        books: &'static DeviceBooks,
+        tuning: Tuning,
+    ) -> Server<G> {
+        let rules =
+            Rules { max_split: tuning.max_split, max_non_split_rounding: tuning.max_non_split_rounding };
+        let inner = Inner {
+            heap: Heap::new(owner, index, rules),
+            seen_retired: 0,
+            allocs_to_poll: ALLOCS_PER_POLL,
+            frees_to_seal: FREES_PER_SEAL,
+            served_since_barrier: 0,
+            newest_freed: 0,
+            counts: Counts::default(),
+            histogram: SizeHistogram::default(),
+            peak: PeakMoment::default(),
+            driver_time: DriverTime::default(),
+        };
+        Server {
+            ctx,
+            member: fence.join(ctx),
+            fence,
+            books,
+            tuning,
+            inner: Mutex::new(inner),
+            growing: Mutex::new(()),
+            alive: AtomicBool::new(true),
+            sticky: AtomicU64::new(0),
+        }
+    }
+
+    /// The context that is served.
+    pub fn ctx(&self) -> Ctx {
+        self.ctx
+    }
+
+    /// The device's books.
+    pub fn books(&self) -> &'static DeviceBooks {
+        self.books
+    }
+
+    /// Whether the context still lives.
+    pub fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Acquire)
+    }
+
+    /// The error that the context will not recover from, if one has been seen.
+    pub fn sticky_error(&self) -> Option<CuResult> {
+        match self.sticky.load(Ordering::Acquire) {
+            0 => None,
+            code => Some(CuResult(code as i32)),
+        }
+    }
+
+    /// Serves `bytes` from memory that is clean now, without any driver call but a poll now and then.
+    #[inline]
+    pub fn try_hit(&self, bytes: u64) -> Option<u64> {
+        let rounded = self.tuning.rounding.round(bytes)?;
+        self.take(bytes, rounded, Fit::Tight, true)
+    }
+
+    /// Takes `bytes` from the heap if it can be done now; `hit` says whether it counts as a cache hit.
+    pub(super) fn take(&self, bytes: u64, rounded: u64, fit: Fit, hit: bool) -> Option<u64> {
+        let mut inner = self.inner.lock();
+        let address = self.take_locked(&mut inner, bytes, rounded, fit, hit)?;
+        if inner.allocs_to_poll == 0 {
+            inner.allocs_to_poll = ALLOCS_PER_POLL;
+            let pending = inner.heap.newest_pending().is_some();
+            drop(inner);
+            if pending {
+                self.fence.poll();
+            }
+        }
+        Some(address)
+    }
+
+    /// The same under a lock that the caller holds, without the poll.
+    pub(super) fn take_locked(
+        &self,
+        inner: &mut Inner,
+        bytes: u64,
+        rounded: u64,
+        fit: Fit,
+        hit: bool,
+    ) -> Option<u64> {
+        self.catch_up(inner);
+        let address = inner.heap.alloc(bytes, rounded, fit, inner.seen_retired)?;
+        inner.counts.alloc += 1;
+        inner.counts.cache_hit += u64::from(hit);
+        inner.histogram.record(bytes);
+        inner.served_since_barrier = inner.served_since_barrier.saturating_add(1);
+        inner.allocs_to_poll = inner.allocs_to_poll.saturating_sub(1);
+        Some(address)
+    }
+
+    /// Lets the heap know of epochs that have retired since it last looked.
+    #[inline]
+    pub(super) fn catch_up(&self, inner: &mut Inner) {
+        let retired = self.fence.retired();
+        if retired > inner.seen_retired || cfg!(feature = "unsafe-no-barrier") {
+            inner.seen_retired = retired;
+            inner.heap.retire(retired);
+        }
+    }
+
+    /// Takes a block back that a free has claimed. Calls nothing but, once in so many frees, for a seal.
+    pub fn free(&self, claimed: Claimed) {
+        if self.tuning.free_sync && self.fence.gate().pass().is_some() {
+            let _ = self.fence.gpu().synchronize(self.ctx);
+        }
+        let mut inner = self.inner.lock();
+        let epoch = self.fence.current();
+        inner.newest_freed = epoch;
+        inner.counts.free += 1;
+        inner.heap.free(claimed, epoch);
+        inner.frees_to_seal -= 1;
+        if inner.frees_to_seal == 0 {
+            inner.frees_to_seal = FREES_PER_SEAL;
+            drop(inner);
+            self.fence.seal();
+        }
+    }
+
+    /// The claims that [`Index::claim`] could not decide without the heap's lock.
+    pub fn claim(&self, address: u64) -> Claim {
+        self.inner.lock().heap.claim(address)
+    }
+
+    /// One refused free of an address of this pool.
+    pub fn count_invalid_free(&self) {
+        self.inner.lock().counts.invalid_free += 1;
+    }
+
+    /// The heap's figures, after what has retired.
+    pub fn usage(&self) -> Usage {
+        let mut inner = self.inner.lock();
+        self.catch_up(&mut inner);
+        inner.heap.usage()
+    }
+
+    /// Reads from the heap under its lock.
+    pub fn with_heap<T>(&self, read: impl FnOnce(&Heap) -> T) -> T {
+        read(&self.inner.lock().heap)
+    }
+
+    /// The figures for a report, if the lock can be had in time: at exit another thread may have died with it.
+    pub fn figures(&self) -> Option<Figures> {
+        let inner = self.inner.try_lock_for(std::time::Duration::from_millis(200))?;
+        Some(Figures {
+            usage: inner.heap.usage(),
+            counts: inner.counts,
+            histogram: inner.histogram.clone(),
+            peak: inner.peak,
+            live: live_sizes(&inner.heap),
+            driver_time: inner.driver_time,
+        })
+    }
+
+    /// Gives idle regions back to the driver, smallest first, until `bytes` are returned or none is left.
+    ///
+    /// The driver waits for all device work when it frees, so a region whose memory is still pending is safe to return.
+    pub fn give_back(&self, bytes: u64) -> u64 {
+        let mut idle = Vec::new();
+        self.inner.lock().heap.idle_regions(&mut idle);
+        idle.sort_unstable_by_key(|region| region.size);
+        let mut returned = 0;
+        for region in idle {
+            if returned >= bytes {
+                break;
+            }
+            returned += self.return_region(&region);
+        }
+        returned
+    }
+
+    /// Gives one region back if it is still idle; returns its bytes.
+    pub(super) fn return_region(&self, region: &Idle) -> u64 {
+        // Out of the books first: the driver may hand the address out again at once.
+        let Some(size) = self.inner.lock().heap.take_region(region.addr) else { return 0 };
+        let relaxed = self.fence.gate().capturing();
+        let begun = Instant::now();
+        match self.fence.gpu().mem_free(self.ctx, region.addr, relaxed) {
+            Ok(()) => {
+                self.books.account.release_pool(size);
+                let mut inner = self.inner.lock();
+                inner.counts.driver_free += 1;
+                inner.driver_time.frees += 1;
+                inner.driver_time.free_ns += begun.elapsed().as_nanos() as u64;
+                size
+            }
+            Err(code) => {
+                self.note_error(code);
+                if self.is_alive() {
+                    // It was known a moment ago, so it can be known again.
+                    let _ = self.inner.lock().heap.add_region(region.addr, size);
+                }
+                0
+            }
+        }
+    }
+
+    /// Bytes in regions that hold no live block.
+    pub fn idle_bytes(&self) -> u64 {
+        self.inner.lock().heap.usage().idle
+    }
+
+    /// The context has died: its memory is gone, and no call is made on it any more.
+    pub fn end(&self) {
+        if !self.alive.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        self.fence.leave(self.member);
+        let mut inner = self.inner.lock();
+        let reserved = inner.heap.usage().reserved.current;
+        inner.heap.clear();
+        drop(inner);
+        self.books.account.release_pool(reserved);
+    }
+
+    /// Remembers errors that a context does not recover from: from then on the driver answers every call itself.
+    pub(super) fn note_error(&self, code: CuResult) {
+        if is_sticky(code) && self.sticky.swap(code.0 as u64, Ordering::AcqRel) == 0 {
+            tracing::warn!(code = code.0, "the context has failed; its calls go to the driver from now on");
+        }
+    }
+
+    /// Remembers the heap's state if its high-water mark has risen.
+    pub(super) fn note_peak(&self) {
+        let external = self.books.account.external().current;
+        let mut inner = self.inner.lock();
+        let usage = inner.heap.usage();
+        if usage.reserved.current >= inner.peak.usage.reserved.current {
+            inner.peak = PeakMoment { usage, external };
+        }
+    }
+
+    /// Records that `bytes` could not be served.
+    pub(super) fn note_oom(&self, bytes: u64) {
+        let usage = self.usage();
+        self.inner.lock().counts.oom += 1;
+        self.books.note_oom("pool", bytes, usage);
+    }
+}
+
+impl DeviceBooks {
+    /// Records that a request could not be served.
+    pub fn note_oom(&self, kind: &'static str, requested: u64, usage: Usage) {
+        let oom = Oom {
+            kind,
+            requested,
+            usage,
+            external: self.account.external().current,
+            in_use: self.account.in_use(),
+            driver_free: super::real::driver_free(),
+        };
+        tracing::info!(?oom, fragmentation = fragmentation(usage.reserved.current - usage.allocated.current, usage.largest_free), "out of memory");
+        let mut ooms = self.ooms.lock();
+        if ooms.len() < OOMS_KEPT {
+            ooms.push(oom);
+        }
+    }
+}
+
+/// What a pool tells a report.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    /// The heap now.
+    pub usage: Usage,
+    /// What happened how often.
+    pub counts: Counts,
+    /// Sizes of all requests.
+    pub histogram: SizeHistogram,
+    /// The high-water mark.
+    pub peak: PeakMoment,
+    /// Requested sizes of what is live, each with how many blocks.
+    pub live: SizeHistogram,
+    /// Time inside the driver calls that grew and shrank the heap.
+    pub driver_time: DriverTime,
+}
+
+fn live_sizes(heap: &Heap) -> SizeHistogram {
+    let mut sizes = SizeHistogram::default();
+    let blocks = heap.snapshot().into_iter().flat_map(|region| region.blocks);
+    blocks.filter(|block| block.state == BlockState::Live).for_each(|block| sizes.record(block.requested));
+    sizes
+}
+
+/// Errors after which a context answers every call with the same code (CUDA's "sticky" errors).
+pub fn is_sticky(code: CuResult) -> bool {
+    matches!(code.0, 214 | 220 | 700 | 702 | 708..=711 | 714..=719 | 721 | 999)
+}

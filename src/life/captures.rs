@@ -1,0 +1,63 @@
+//! Which streams of the process capture.
+
+use super::contexts;
+use crate::driver::{CuResult, real};
+use parking_lot::Mutex;
+use std::collections::HashSet;
+
+/// A stream as a key: its handle, and for per-thread default streams the thread that it belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct StreamKey {
+    handle: usize,
+    thread: u64,
+}
+
+const PER_THREAD: usize = 2;
+
+impl StreamKey {
+    /// The key of `handle` as passed to an entry point whose null stream is the legacy one, or the per-thread one.
+    pub fn new(handle: usize, per_thread: bool) -> StreamKey {
+        let handle = if handle == 0 && per_thread { PER_THREAD } else { handle };
+        // SAFETY: no arguments; the id of the calling thread.
+        let this_thread = unsafe { libc::pthread_self() };
+        let thread = if handle == PER_THREAD { this_thread } else { 0 };
+        StreamKey { handle, thread }
+    }
+}
+
+static OPEN: Mutex<Option<HashSet<StreamKey>>> = Mutex::new(None);
+
+/// Begins a capture by `call`, at a moment when no barrier is under way.
+pub fn begin(key: StreamKey, call: impl FnOnce() -> CuResult) -> CuResult {
+    let Some(fence) = contexts::fence() else { return call() };
+    let beginning = fence.gate().begin();
+    let result = call();
+    // A stream that was already in the set ended its capture unseen; it is counted once.
+    if result == CuResult::SUCCESS && OPEN.lock().get_or_insert_default().insert(key) {
+        beginning.succeeded();
+    }
+    result
+}
+
+/// Ends a capture by `call`, whose result does not alone tell: an invalidated capture ends with an error, one that is
+/// ended from the wrong thread goes on.
+pub fn end(key: StreamKey, call: impl FnOnce() -> CuResult) -> CuResult {
+    let result = call();
+    let open = OPEN.lock().as_ref().is_some_and(|open| open.contains(&key));
+    if open && (result == CuResult::SUCCESS || real::stream_capturing(key.handle) != Some(true)) {
+        closed(key);
+    }
+    result
+}
+
+/// The stream is gone, and a capture on it with it.
+pub fn forget(handle: usize) {
+    closed(StreamKey::new(handle, false));
+}
+
+fn closed(key: StreamKey) {
+    let was_open = OPEN.lock().as_mut().is_some_and(|open| open.remove(&key));
+    if was_open && let Some(fence) = contexts::fence() {
+        fence.gate().ended();
+    }
+}

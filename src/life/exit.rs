@@ -1,0 +1,206 @@
+//! The report: gathered from host-side state and written once, however the process ends.
+//!
+//! No CUDA call is made here: the driver may already be gone. No lock is waited for without a limit: the thread that
+//! holds it may have been stopped for good by `exit`.
+
+use super::{contexts, notes, process, say};
+use crate::driver::server::{DeviceBooks, Figures, Oom};
+use crate::policy::conf::ReportTarget;
+use crate::report::model::{
+    DeviceReport, DriverTime, EndedBy, Fragmentation, Live, OomMoment, Peak, Process, Report, SCHEMA_VERSION,
+};
+use crate::report::template::Facts;
+use crate::report::{Template, to_json, to_text, write_atomically};
+use crate::pool::Usage;
+use crate::stats::{ExternalKind, Gauge, SizeHistogram, fragmentation};
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+static WRITTEN: AtomicBool = AtomicBool::new(false);
+
+unsafe extern "C" {
+    /// What `at_quick_exit` is made of; glibc keeps that one out of its shared library.
+    fn __cxa_at_quick_exit(handler: extern "C" fn(*mut c_void), library: *mut c_void) -> c_int;
+}
+
+extern "C" fn on_quick_exit(_: *mut c_void) {
+    finish(EndedBy::QuickExit);
+}
+
+/// Called at the first CUDA call. `exit` needs nothing: the library's finaliser runs there.
+pub fn arm() {
+    // SAFETY: registers a function that lives as long as the process.
+    unsafe { __cxa_at_quick_exit(on_quick_exit, std::ptr::null_mut()) };
+}
+
+/// Writes the report, if the process is one that owes a report and has not written it.
+pub fn finish(ended_by: EndedBy) {
+    let owes = process::is_owner() && (process::is_active() || process::is_degraded());
+    if !owes || contexts::opened_books().next().is_none() || WRITTEN.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    // A panic must not end a process that is ending well.
+    let _ = std::panic::catch_unwind(|| write(ended_by));
+}
+
+fn write(ended_by: EndedBy) {
+    let Some(conf) = process::conf() else { return };
+    match conf.report() {
+        ReportTarget::Off => {}
+        ReportTarget::Stderr => say::raw(&to_text(&gather(ended_by))),
+        ReportTarget::File(template) => {
+            let path = expand(template);
+            match write_atomically(path.as_ref(), to_json(&gather(ended_by)).as_bytes()) {
+                Ok(()) => say::line(&format!("report written to {path}")),
+                Err(error) => say::line(&format!("error: could not write the report: {error}")),
+            }
+        }
+    }
+}
+
+fn expand(template: &Template) -> String {
+    let executable = std::env::current_exe().unwrap_or_default();
+    template.expand(&Facts {
+        pid: std::process::id(),
+        host: &host(),
+        executable: &executable.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+        unix_time: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+        variable: &|name| std::env::var(name).ok(),
+    })
+}
+
+fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+/// All figures as they are now.
+pub fn gather(ended_by: EndedBy) -> Report {
+    let process = Process {
+        pid: std::process::id(),
+        command: command(),
+        duration_s: process::age(),
+        ended_by,
+    };
+    let config = process::conf().map(super::super::policy::conf::Conf::settings).unwrap_or_default();
+    let devices = contexts::opened_books().map(device).filter(super::super::report::model::DeviceReport::was_used).collect();
+    Report { schema_version: SCHEMA_VERSION, process, config, devices, notes: notes::all() }
+}
+
+fn command() -> String {
+    let raw = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let words: Vec<_> = raw.split(|byte| *byte == 0).filter(|word| !word.is_empty()).map(String::from_utf8_lossy).collect();
+    words.join(" ")
+}
+
+fn device(books: &'static DeviceBooks) -> DeviceReport {
+    let account = &books.account;
+    let mut report = DeviceReport {
+        ordinal: books.device,
+        name: books.name.clone(),
+        total_bytes: account.total_bytes(),
+        limit_bytes: account.limit_bytes(),
+        reserved_bytes: account.reserved(),
+        external_bytes: account.external(),
+        headroom_bytes: account.closest_headroom(),
+        counts: books.counts.snapshot(),
+        ..DeviceReport::default()
+    };
+    for kind in ExternalKind::ALL {
+        let gauge = account.external_of(kind);
+        if gauge != Gauge::default() {
+            report.external_by_kind.insert(kind.as_str().to_owned(), gauge);
+        }
+    }
+    let mut sizes = SizeHistogram::default();
+    let mut live = SizeHistogram::default();
+    let (mut free, mut largest) = (0, 0);
+    let mut time = DriverTime::default();
+    for life in contexts::all().filter(|life| life.device == books.device) {
+        let Some(figures) = life.server.figures() else {
+            notes::add("a thread held the pool's lock when the process ended: some figures are missing".to_owned());
+            continue;
+        };
+        add(&mut report, &figures);
+        sizes.merge(&figures.histogram);
+        live.merge(&figures.live);
+        free += free_bytes(&figures.usage);
+        largest = largest.max(figures.usage.largest_free);
+        time.alloc_ns += figures.driver_time.alloc_ns;
+        time.allocs += figures.driver_time.allocs;
+        time.free_ns += figures.driver_time.free_ns;
+        time.frees += figures.driver_time.frees;
+    }
+    report.size_histogram = sizes.buckets();
+    report.largest_free_block_bytes = largest;
+    report.live_at_exit = Live {
+        blocks: live.buckets().iter().map(|bucket| bucket.count).sum(),
+        bytes: live.buckets().iter().map(|bucket| bucket.bytes).sum(),
+        by_size: live.buckets(),
+    };
+    report.fragmentation = Fragmentation {
+        at_peak: report
+            .peak
+            .map_or(0.0, |peak| fragmentation(peak.cached_bytes, peak.largest_free_block_bytes)),
+        at_exit: fragmentation(free, largest),
+        at_oom: ooms(books),
+    };
+    report.driver_time = (time.allocs > 0).then_some(time);
+    report
+}
+
+/// Adds the pool of one context. Peaks of several add up to an upper bound.
+fn add(report: &mut DeviceReport, figures: &Figures) {
+    report.requested_bytes.merge(&gauge(figures.usage.requested));
+    report.allocated_bytes.merge(&gauge(figures.usage.allocated));
+    report.counts.merge(&figures.counts);
+    let usage = figures.peak.usage;
+    if usage.reserved.current > report.peak.map_or(0, |peak| peak.reserved_bytes) {
+        report.peak = Some(Peak {
+            requested_bytes: usage.requested.current,
+            allocated_bytes: usage.allocated.current,
+            reserved_bytes: usage.reserved.current,
+            cached_bytes: free_bytes(&usage),
+            external_bytes: figures.peak.external,
+            largest_free_block_bytes: usage.largest_free,
+            driver_free_bytes: None,
+        });
+    }
+}
+
+fn ooms(books: &DeviceBooks) -> Vec<OomMoment> {
+    let Some(ooms) = books.ooms.try_lock_for(Duration::from_millis(100)) else { return Vec::new() };
+    ooms.iter().map(|oom| moment(oom, books.account.limit_bytes())).collect()
+}
+
+fn moment(oom: &Oom, limit: u64) -> OomMoment {
+    let free = free_bytes(&oom.usage);
+    OomMoment {
+        kind: oom.kind.to_owned(),
+        requested_bytes: oom.requested,
+        free_bytes: free,
+        largest_free_block_bytes: oom.usage.largest_free,
+        fragmentation: fragmentation(free, oom.usage.largest_free),
+        reserved_bytes: oom.usage.reserved.current,
+        allocated_bytes: oom.usage.allocated.current,
+        external_bytes: oom.external,
+        limit_bytes: limit,
+        driver_free_bytes: oom.driver_free,
+        sufficient_limit_bytes: oom.in_use.saturating_add(oom.requested),
+    }
+}
+
+/// Bytes of the pool in no live block.
+fn free_bytes(usage: &Usage) -> u64 {
+    usage.reserved.current.saturating_sub(usage.allocated.current)
+}
+
+fn gauge(of: crate::pool::Gauge) -> Gauge {
+    Gauge {
+        current: of.current,
+        peak: of.peak,
+        total_allocated: of.total_allocated,
+        total_freed: of.total_freed(),
+    }
+}

@@ -1,0 +1,38 @@
+//! What the report has to say besides figures: what the library could not do, and what it saw and does not know.
+
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::ffi::CStr;
+
+static NOTES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static UNHOOKED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// Notes kept at most: each is said once, and a process that never stops must not grow.
+const KEPT: usize = 64;
+
+/// Adds a note, once.
+pub fn add(text: String) {
+    let mut notes = NOTES.lock();
+    if notes.len() < KEPT && !notes.contains(&text) {
+        notes.push(text);
+    }
+}
+
+/// The process has resolved a function that allocates device memory and that this library does not know.
+pub fn unhooked(name: &CStr) {
+    let mut names = UNHOOKED.lock();
+    if names.len() < KEPT {
+        names.insert(name.to_string_lossy().into_owned());
+    }
+}
+
+/// All notes, for the report; empty if another thread died with the lock.
+pub fn all() -> Vec<String> {
+    let wait = std::time::Duration::from_millis(100);
+    let mut all = NOTES.try_lock_for(wait).map(|notes| notes.clone()).unwrap_or_default();
+    if let Some(names) = UNHOOKED.try_lock_for(wait).filter(|names| !names.is_empty()) {
+        let list = names.iter().cloned().collect::<Vec<_>>().join(", ");
+        all.push(format!("not intercepted, and so neither counted nor capped, though the process looked it up: {list}"));
+    }
+    all
+}

@@ -1,0 +1,238 @@
+//! Every invariant of the heap, as one walk over everything. For tests.
+
+use std::collections::HashSet;
+
+use super::GRANULE;
+use super::classes::{CELL, class};
+use super::heap::{Heap, OBJECT};
+use super::record::{Id, NONE, State};
+use super::region::{PAGE, Region};
+use super::slab::{NO_SLAB, Slab};
+
+macro_rules! ensure {
+    ($condition:expr, $($text:tt)+) => {
+        if !$condition {
+            return Err(format!($($text)+));
+        }
+    };
+}
+
+/// What the walk adds up, to be held against the gauges.
+#[derive(Default, Debug, PartialEq, Eq)]
+struct Sums {
+    requested: u64,
+    allocated: u64,
+    reserved: u64,
+    pending: u64,
+    clean: u64,
+    slabs: u64,
+    objects: u64,
+    idle: u64,
+    live_blocks: u64,
+}
+
+impl Heap {
+    /// Walks everything and names the first invariant that does not hold. O(blocks); for tests.
+    ///
+    /// # Errors
+    /// A text that says which invariant is broken, and where.
+    pub fn check(&self) -> Result<(), String> {
+        let arena = &self.index.arena;
+        let mut sums = Sums::default();
+        let mut clean = HashSet::new();
+        let mut pending = HashSet::new();
+        let mut slabs = 0;
+        for (slot, region) in self.regions.iter() {
+            sums.reserved += region.size;
+            let (mut busy, mut at, mut before, mut id) = (0, region.addr, NONE, region.first);
+            while id != NONE {
+                let record = arena.get(id);
+                let (addr, state) = record.word();
+                ensure!(addr == at, "block {id} at {addr:#x} where {at:#x} is next");
+                ensure!(record.prev() == before, "block {id} does not know the one below it");
+                ensure!(record.region() == slot, "block {id} names another region");
+                ensure!(record.owner() == self.owner, "block {id} names another heap");
+                ensure!(
+                    record.size() > 0 && record.size().is_multiple_of(GRANULE),
+                    "block {id} has {} bytes",
+                    record.size()
+                );
+                match state {
+                    State::Clean => {
+                        let joined = before == NONE || arena.get(before).state() != State::Clean;
+                        ensure!(joined, "clean blocks {before} and {id} are not joined");
+                        sums.clean += record.size();
+                        clean.insert(id);
+                    }
+                    State::Pending => {
+                        ensure!(
+                            record.epoch() > self.retired,
+                            "block {id} is pending though its epoch is over"
+                        );
+                        ensure!(
+                            record.epoch() <= region.epoch,
+                            "block {id} is newer than its region's epoch"
+                        );
+                        sums.pending += record.size();
+                        pending.insert(id);
+                    }
+                    State::Live | State::Claimed => {
+                        busy += 1;
+                        sums.live(record.size(), record.requested());
+                    }
+                    State::Slab => {
+                        let slab = &self.slabs[(record.tag() >> 8) as usize];
+                        ensure!(
+                            slab.block == id && slab.first == record.first(),
+                            "slab {id} and its entry disagree"
+                        );
+                        slabs += 1;
+                        busy += u32::from(slab.live > 0);
+                        sums.slabs += record.size();
+                        self.check_slab(record.tag() >> 8, slab, region, &mut sums)?;
+                    }
+                    State::Unused => return Err(format!("block {id} is unused")),
+                }
+                self.check_pages(id, region)?;
+                at += record.size();
+                before = id;
+                id = record.next();
+            }
+            ensure!(
+                at == region.addr + region.size,
+                "blocks end at {at:#x} in the region at {:#x}",
+                region.addr
+            );
+            ensure!(busy == region.busy, "{busy} busy blocks where {} are counted", region.busy);
+            sums.idle += if busy == 0 { region.size } else { 0 };
+        }
+        for (id, placed) in self.bins.all(arena) {
+            ensure!(placed, "block {id} is in the wrong bin, or its bin is not marked");
+            ensure!(clean.remove(&id), "block {id} is in a bin and not clean, or twice");
+        }
+        ensure!(clean.is_empty(), "clean blocks {clean:?} are in no bin");
+        self.check_queue(&mut pending)?;
+        let filled = self.slabs.iter().filter(|slab| slab.block != NONE).count();
+        ensure!(slabs == filled, "{slabs} slabs where {filled} are listed");
+        let gauges = &self.gauges;
+        let counted = Sums {
+            requested: gauges.requested.current,
+            allocated: gauges.allocated.current,
+            reserved: gauges.reserved.current,
+            pending: gauges.pending,
+            clean: gauges.clean,
+            slabs: gauges.slabs,
+            objects: gauges.objects,
+            idle: gauges.idle,
+            live_blocks: gauges.live_blocks,
+        };
+        ensure!(sums == counted, "found {sums:?}, counted {counted:?}");
+        Ok(())
+    }
+
+    fn check_pages(&self, id: Id, region: &Region) -> Result<(), String> {
+        let record = self.index.arena.get(id);
+        let first = (record.addr() - region.addr).div_ceil(PAGE);
+        let end = (record.end() - region.addr).div_ceil(PAGE);
+        for page in first..end {
+            let named = region.pages[page as usize];
+            ensure!(named == id, "page {page} of {:#x} names {named} and not {id}", region.addr);
+        }
+        Ok(())
+    }
+
+    fn check_queue(&self, pending: &mut HashSet<Id>) -> Result<(), String> {
+        let arena = &self.index.arena;
+        let (mut before, mut id, mut epoch) = (NONE, self.queue.0, 0);
+        while id != NONE {
+            let record = arena.get(id);
+            ensure!(pending.remove(&id), "block {id} is queued and not pending, or twice");
+            ensure!(record.left() == before, "block {id} does not know the one before it in the queue");
+            ensure!(record.epoch() >= epoch, "the queue is out of order at {id}");
+            epoch = record.epoch();
+            before = id;
+            id = record.right();
+        }
+        ensure!(self.queue.1 == before, "the queue's last block is wrong");
+        ensure!(pending.is_empty(), "pending blocks {pending:?} are not queued");
+        Ok(())
+    }
+
+    fn check_slab(&self, slot: u32, slab: &Slab, region: &Region, sums: &mut Sums) -> Result<(), String> {
+        let arena = &self.index.arena;
+        let block = arena.get(slab.block);
+        let size = u64::from(class(slab.class).size);
+        ensure!(block.addr().is_multiple_of(CELL), "slab {slot} is not aligned");
+        ensure!(block.tag() & 255 == slab.class as u32, "slab {slot} has two classes");
+        ensure!(u64::from(slab.capacity) == block.size() / size, "slab {slot} has a wrong capacity");
+        for cell in (block.addr()..block.end()).step_by(CELL as usize) {
+            ensure!(self.index.at(cell) == slab.block, "slab {slot} is not indexed at {cell:#x}");
+        }
+        let mut free = HashSet::new();
+        let mut live = 0;
+        for number in 0..slab.fresh {
+            let id = slab.first + number;
+            let record = arena.get(id);
+            let (addr, state) = record.word();
+            ensure!(addr == block.addr() + u64::from(number) * size, "object {id} is at {addr:#x}");
+            ensure!(
+                record.region() == OBJECT && record.prev() == slab.block,
+                "object {id} is not its slab's"
+            );
+            ensure!(
+                record.size() == size && record.owner() == self.owner,
+                "object {id} has a wrong size or owner"
+            );
+            match state {
+                State::Live | State::Claimed => {
+                    live += 1;
+                    sums.live(size, record.requested());
+                    sums.objects += size;
+                }
+                State::Pending => {
+                    ensure!(record.epoch() <= slab.epoch, "object {id} is newer than its slab's epoch");
+                    ensure!(
+                        record.epoch() <= region.epoch || slab.live > 0,
+                        "object {id} is newer than its region's epoch"
+                    );
+                    free.insert(id);
+                }
+                other => return Err(format!("object {id} is {other:?}")),
+            }
+        }
+        ensure!(live == slab.live, "slab {slot} has {live} live objects and counts {}", slab.live);
+        let kept = self.lists[slab.class].kept == slot;
+        ensure!(kept == (live == 0), "slab {slot} has {live} live objects and kept is {kept}");
+        let (mut id, mut last) = (slab.head, NONE);
+        while id != NONE {
+            ensure!(free.remove(&id), "object {id} is queued and not free, or twice");
+            last = id;
+            id = arena.get(id).right();
+        }
+        ensure!(free.is_empty() && last == slab.tail, "objects {free:?} of slab {slot} are not queued");
+        ensure!(self.is_listed(slot), "slab {slot} is in the wrong list");
+        Ok(())
+    }
+
+    /// Whether a slab is where its fullness puts it, and the kept slab of its class is a slab.
+    fn is_listed(&self, slot: u32) -> bool {
+        let slab = &self.slabs[slot as usize];
+        let kept = self.lists[slab.class].kept;
+        let expected = if slab.live < slab.capacity { Some(slab.quarter()) } else { None };
+        let mut found = None;
+        for quarter in 0..super::slab::QUARTERS {
+            if self.slabs_of(slab.class, quarter).any(|other| other == slot) {
+                found = Some(quarter);
+            }
+        }
+        found == expected && (kept == NO_SLAB || self.slabs[kept as usize].block != NONE)
+    }
+}
+
+impl Sums {
+    fn live(&mut self, size: u64, requested: u64) {
+        self.requested += requested;
+        self.allocated += size;
+        self.live_blocks += 1;
+    }
+}

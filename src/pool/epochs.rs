@@ -1,0 +1,236 @@
+//! Epochs: when freed memory may be used again.
+//!
+//! A block is freed *under* the current epoch. An epoch is **sealed** when something has been recorded that captures
+//! all work submitted before (marks: one event a context), and **retired** once that work can no longer touch memory
+//! that is handed out from now on: because it has completed, or because all later work is ordered after it.
+//!
+//! ```text
+//!   epoch      1      2      3      4      5
+//!           retired sealed sealed  open (current)
+//!              |      |      |      '-- frees are tagged with this one, without any call
+//!              |      '------'--------- their marks are polled oldest first, or waited on
+//!              '----------------------- blocks freed under it are clean
+//! ```
+//!
+//! The one rule that makes it safe: [`Epochs::begin_seal`] closes the current epoch **before** anything is recorded. A
+//! free that still read the closed epoch had submitted its block's work before the record, so the record covers it; a
+//! free that reads the next epoch is only treated later than necessary.
+
+use super::Epoch;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Sealed epochs that may be outstanding; beyond it sealing pauses until some retire.
+pub const MAX_SEALED: usize = 64;
+
+/// The state of all epochs of the process; `M` is whatever marks the end of an epoch's work.
+pub struct Epochs<M> {
+    current: AtomicU64,
+    retired: AtomicU64,
+    newest_sealed: AtomicU64,
+    sealing: AtomicBool,
+    sealed: Mutex<VecDeque<Sealed<M>>>,
+}
+
+/// An epoch with the marks of its end.
+#[derive(Debug)]
+pub struct Sealed<M> {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// One mark a context; an empty list means that no work was left.
+    pub marks: Vec<M>,
+}
+
+/// The right to seal, held by one thread at a time. Dropped without [`Epochs::finish_seal`] it seals nothing: the
+/// epoch is then covered by the next one that is sealed.
+pub struct Sealing<'a> {
+    epoch: Epoch,
+    flag: &'a AtomicBool,
+}
+
+impl Drop for Sealing<'_> {
+    fn drop(&mut self) {
+        self.flag.store(false, Ordering::Release);
+    }
+}
+
+impl<M> Default for Epochs<M> {
+    fn default() -> Self {
+        Epochs {
+            current: AtomicU64::new(1),
+            retired: AtomicU64::new(0),
+            newest_sealed: AtomicU64::new(0),
+            sealing: AtomicBool::new(false),
+            sealed: Mutex::new(VecDeque::new()),
+        }
+    }
+}
+
+impl<M> Epochs<M> {
+    /// The epoch under which a block freed now is pending.
+    ///
+    /// The caller has made the block's state change with a sequentially consistent read-modify-write first, so that
+    /// its thread's submissions are visible before this read.
+    #[inline]
+    pub fn current(&self) -> Epoch {
+        self.current.load(Ordering::SeqCst)
+    }
+
+    /// The newest epoch whose blocks are clean.
+    #[inline]
+    pub fn retired(&self) -> Epoch {
+        self.retired.load(Ordering::Acquire)
+    }
+
+    /// The newest epoch that has been sealed.
+    pub fn newest_sealed(&self) -> Epoch {
+        self.newest_sealed.load(Ordering::Acquire)
+    }
+
+    /// Closes the current epoch without marks and returns it. For callers who then wait for all work themselves.
+    pub fn close(&self) -> Epoch {
+        self.current.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// Closes the current epoch for sealing. `None` if another thread is sealing or too many are outstanding.
+    pub fn begin_seal(&self) -> Option<Sealing<'_>> {
+        if self.sealing.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        let full = self.sealed.lock().len() >= MAX_SEALED;
+        let mut sealing = Sealing { epoch: 0, flag: &self.sealing };
+        if full {
+            return None; // the drop gives the right back
+        }
+        sealing.epoch = self.close();
+        Some(sealing)
+    }
+
+    /// The epoch of `sealing` ends with `marks`, recorded after [`Epochs::begin_seal`].
+    pub fn finish_seal(&self, sealing: Sealing<'_>, marks: Vec<M>) {
+        let epoch = sealing.epoch;
+        self.sealed.lock().push_back(Sealed { epoch, marks });
+        self.newest_sealed.fetch_max(epoch, Ordering::AcqRel);
+    }
+
+    /// Takes the oldest sealed epoch, to poll it outside any lock. Give it back with [`Epochs::put_back`] or finish it
+    /// with [`Epochs::retire`].
+    pub fn take_oldest(&self) -> Option<Sealed<M>> {
+        self.sealed.lock().pop_front()
+    }
+
+    /// Takes the newest sealed epoch: if its work is done, so is that of all before it.
+    pub fn take_newest(&self) -> Option<Sealed<M>> {
+        self.sealed.lock().pop_back()
+    }
+
+    /// Takes the oldest sealed epoch that is at least `upto`.
+    pub fn take_at_least(&self, upto: Epoch) -> Option<Sealed<M>> {
+        let mut sealed = self.sealed.lock();
+        let at = sealed.partition_point(|one| one.epoch < upto);
+        sealed.remove(at)
+    }
+
+    /// Returns what was taken and turned out not to be done.
+    pub fn put_back(&self, one: Sealed<M>) {
+        let mut sealed = self.sealed.lock();
+        let at = sealed.partition_point(|other| other.epoch < one.epoch);
+        sealed.insert(at, one);
+    }
+
+    /// All blocks freed under `epoch` and before are clean; returns the marks that are of no more use.
+    pub fn retire(&self, epoch: Epoch) -> Vec<Sealed<M>> {
+        self.retired.fetch_max(epoch, Ordering::AcqRel);
+        let mut sealed = self.sealed.lock();
+        let done = sealed.partition_point(|one| one.epoch <= epoch);
+        sealed.drain(..done).collect()
+    }
+
+    /// Drops the marks that `gone` names from every sealed epoch: their work has ended with their context.
+    pub fn forget(&self, mut gone: impl FnMut(&M) -> bool) {
+        for one in self.sealed.lock().iter_mut() {
+            one.marks.retain(|mark| !gone(mark));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_free_before_the_seal_is_covered_and_one_after_is_not() {
+        let epochs = Epochs::<u32>::default();
+        let before = epochs.current();
+        let sealing = epochs.begin_seal().expect("nobody else seals");
+        let after = epochs.current();
+        epochs.finish_seal(sealing, vec![7]);
+        assert!(before <= epochs.newest_sealed() && after > epochs.newest_sealed());
+        epochs.retire(epochs.newest_sealed());
+        assert!(before <= epochs.retired() && after > epochs.retired());
+    }
+
+    #[test]
+    fn one_thread_seals_at_a_time_and_an_abandoned_seal_is_covered_by_the_next() {
+        let epochs = Epochs::<u32>::default();
+        let freed = epochs.current();
+        let first = epochs.begin_seal().expect("free");
+        assert!(epochs.begin_seal().is_none());
+        drop(first);
+        assert!(epochs.take_oldest().is_none(), "an abandoned seal leaves no marks");
+        let second = epochs.begin_seal().expect("free again");
+        epochs.finish_seal(second, vec![1]);
+        assert!(epochs.take_at_least(freed).is_some());
+    }
+
+    #[test]
+    fn retiring_a_later_epoch_retires_the_earlier_and_returns_their_marks() {
+        let epochs = Epochs::<u32>::default();
+        for mark in 0..4 {
+            let sealing = epochs.begin_seal().expect("free");
+            epochs.finish_seal(sealing, vec![mark]);
+        }
+        let newest = epochs.take_newest().expect("four sealed");
+        assert_eq!((newest.epoch, newest.marks), (4, vec![3]));
+        assert_eq!(epochs.retire(4).len(), 3);
+        assert_eq!(epochs.retired(), 4);
+        epochs.retire(2);
+        assert_eq!(epochs.retired(), 4, "never backwards");
+    }
+
+    #[test]
+    fn what_is_put_back_keeps_its_place() {
+        let epochs = Epochs::<u32>::default();
+        for mark in 0..3 {
+            let sealing = epochs.begin_seal().expect("free");
+            epochs.finish_seal(sealing, vec![mark]);
+        }
+        let one = epochs.take_at_least(2).expect("epoch 2");
+        assert_eq!(one.epoch, 2);
+        epochs.put_back(one);
+        let order: Vec<Epoch> = std::iter::from_fn(|| epochs.take_oldest()).map(|one| one.epoch).collect();
+        assert_eq!(order, [1, 2, 3]);
+    }
+
+    #[test]
+    fn sealing_pauses_when_too_many_are_outstanding() {
+        let epochs = Epochs::<()>::default();
+        for _ in 0..MAX_SEALED {
+            let sealing = epochs.begin_seal().expect("room");
+            epochs.finish_seal(sealing, Vec::new());
+        }
+        assert!(epochs.begin_seal().is_none());
+        epochs.retire(1);
+        assert!(epochs.begin_seal().is_some());
+    }
+
+    #[test]
+    fn a_dead_contexts_marks_are_forgotten() {
+        let epochs = Epochs::<u32>::default();
+        let sealing = epochs.begin_seal().expect("free");
+        epochs.finish_seal(sealing, vec![1, 2]);
+        epochs.forget(|mark| *mark == 1);
+        assert_eq!(epochs.take_oldest().expect("still there").marks, [2]);
+    }
+}

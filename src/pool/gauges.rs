@@ -1,0 +1,86 @@
+//! The heap's books: plain sums, kept as it goes, so that a report costs nothing to make.
+
+/// A sum of bytes with its history.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gauge {
+    /// Now.
+    pub current: u64,
+    /// The most it ever was.
+    pub peak: u64,
+    /// All that was ever added.
+    pub total_allocated: u64,
+}
+
+impl Gauge {
+    pub(super) fn add(&mut self, bytes: u64) {
+        self.current += bytes;
+        self.total_allocated += bytes;
+        self.peak = self.peak.max(self.current);
+    }
+
+    pub(super) fn sub(&mut self, bytes: u64) {
+        self.current -= bytes;
+    }
+
+    /// All that was ever taken off again.
+    pub fn total_freed(&self) -> u64 {
+        self.total_allocated - self.current
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Gauges {
+    pub requested: Gauge,
+    pub allocated: Gauge,
+    pub reserved: Gauge,
+    /// Pending blocks, not counting objects of slabs.
+    pub pending: u64,
+    /// Clean blocks, not counting objects of slabs.
+    pub clean: u64,
+    /// Slabs, whole.
+    pub slabs: u64,
+    /// Live and claimed objects of slabs.
+    pub objects: u64,
+    /// Regions without a live block.
+    pub idle: u64,
+    pub live_blocks: u64,
+}
+
+impl Gauges {
+    /// A block becomes the program's.
+    pub fn win(&mut self, size: u64, requested: u64) {
+        self.requested.add(requested);
+        self.allocated.add(size);
+        self.live_blocks += 1;
+    }
+
+    /// A block is the program's no longer.
+    pub fn lose(&mut self, size: u64, requested: u64) {
+        self.requested.sub(requested);
+        self.allocated.sub(size);
+        self.live_blocks -= 1;
+    }
+}
+
+/// What a heap holds, in bytes unless said otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// What the program asked for and holds.
+    pub requested: Gauge,
+    /// The blocks it got for that.
+    pub allocated: Gauge,
+    /// Regions taken from the driver.
+    pub reserved: Gauge,
+    /// Free blocks whose epoch is not over; free objects of slabs are in `cached_objects` instead.
+    pub pending: u64,
+    /// Free, reusable blocks.
+    pub clean: u64,
+    /// Free space in slabs, clean or pending.
+    pub cached_objects: u64,
+    /// Regions without a live block: what can be given back to the driver.
+    pub idle: u64,
+    /// The largest clean block.
+    pub largest_free: u64,
+    /// Number of blocks that the program holds.
+    pub live_blocks: u64,
+}

@@ -1,0 +1,313 @@
+//! The heap of one context: requests in, addresses out, and frees back in.
+
+use super::bins::Bins;
+use super::classes::{CLASSES, SMALL_MAX, class_of};
+use super::gauges::Gauges;
+use super::index::{Claim, Claimed, Index};
+use super::record::{Id, NONE, State};
+use super::region::{PAGE, Regions};
+use super::slab::{Slab, SlabLists};
+use super::{Epoch, GRANULE};
+
+/// Blocks up to this size are cut from the upper end of a free block, larger ones from the lower end: the short-lived
+/// small ones stay together, and holes between large ones join.
+const TOP_MAX: u64 = 1 << 20;
+
+/// Limits on which block may serve which request; `PyTorch`'s meanings of the keys of the same names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// Bytes. A smaller request never takes a block of this size or more, and a block that serves a request of this size
+    /// or more is not split. `u64::MAX`: off.
+    pub max_split: u64,
+    /// Bytes. A request of `max_split` or more refuses a block larger by this much or more.
+    pub max_non_split_rounding: u64,
+}
+
+impl Default for Rules {
+    fn default() -> Rules {
+        Rules { max_split: u64::MAX, max_non_split_rounding: 20 << 20 }
+    }
+}
+
+/// How far a request may reach into clean memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// A clean object of an existing slab, or a clean block at most an eighth larger than asked: keeps larger blocks whole
+    /// while the caller has other means.
+    Tight,
+    /// Any clean memory.
+    Any,
+}
+
+/// Blocks that the program holds, free blocks, and the regions that they tile. Not thread-safe by itself: the caller
+/// holds a lock, except for [`Index::claim`].
+pub struct Heap {
+    pub(super) owner: u32,
+    pub(super) index: &'static Index,
+    pub(super) rules: Rules,
+    pub(super) bins: Bins,
+    pub(super) regions: Regions,
+    /// Pending blocks, oldest epoch first: first and last.
+    pub(super) queue: (Id, Id),
+    /// Every epoch up to this one is over.
+    pub(super) retired: Epoch,
+    pub(super) slabs: Vec<Slab>,
+    pub(super) spare_slabs: Vec<u32>,
+    pub(super) lists: [SlabLists; CLASSES],
+    /// Records to reuse, linked through `right`; and runs of them, one chain per class.
+    pub(super) spare: Id,
+    pub(super) spare_runs: [Id; CLASSES],
+    /// Allocations so far.
+    pub(super) clock: u64,
+    pub(super) gauges: Gauges,
+}
+
+impl Heap {
+    /// An empty heap. `owner` is the number by which [`Claimed`] names it; it must be unique among the heaps of `index`.
+    pub fn new(owner: u32, index: &'static Index, rules: Rules) -> Heap {
+        Heap {
+            owner,
+            index,
+            rules,
+            bins: Bins::new(),
+            regions: Regions::default(),
+            queue: (NONE, NONE),
+            retired: 0,
+            slabs: Vec::new(),
+            spare_slabs: Vec::new(),
+            lists: [SlabLists::EMPTY; CLASSES],
+            spare: NONE,
+            spare_runs: [NONE; CLASSES],
+            clock: 0,
+            gauges: Gauges::default(),
+        }
+    }
+
+    /// Serves a request from clean memory: the block's address, or `None` when `fit` allows none. `requested` is what the
+    /// program asked for in bytes, for the books; `rounded` what it is to get at least, by the caller's rounding rules.
+    /// Every epoch up to `retired` is taken to be over.
+    pub fn alloc(&mut self, requested: u64, rounded: u64, fit: Fit, retired: Epoch) -> Option<u64> {
+        self.retire(retired);
+        let need = rounded.max(requested).max(1).checked_next_multiple_of(GRANULE)?;
+        let addr = if need <= SMALL_MAX {
+            let class = class_of(need);
+            match fit {
+                Fit::Tight => self.alloc_object(class, requested),
+                Fit::Any => self.alloc_small(class, need, requested),
+            }
+        } else {
+            self.alloc_block(need, requested, fit)
+        }?;
+        self.clock += 1;
+        Some(addr)
+    }
+
+    /// Bytes from which on a block is too large for a request of `need`.
+    fn limit(&self, need: u64, fit: Fit) -> u64 {
+        let tight = match fit {
+            Fit::Tight => need.saturating_add(need / 8 + 1),
+            Fit::Any => u64::MAX,
+        };
+        let rule = if need >= self.rules.max_split {
+            need.saturating_add(self.rules.max_non_split_rounding.max(PAGE))
+        } else {
+            // But never so strict that the region made for this very request would be refused.
+            let own = need.checked_next_multiple_of(PAGE).unwrap_or(need);
+            self.rules.max_split.max(own.saturating_add(1))
+        };
+        tight.min(rule)
+    }
+
+    /// Whether a clean block of `size` bytes may serve a request of `need` bytes under the rules.
+    pub(super) fn serves(&self, size: u64, need: u64) -> bool {
+        size >= need && size < self.limit(need, Fit::Any)
+    }
+
+    pub(super) fn alloc_block(&mut self, need: u64, requested: u64, fit: Fit) -> Option<u64> {
+        let id = self.bins.pick(&self.index.arena, need, self.limit(need, fit))?;
+        let size = self.index.arena.get(id).size();
+        self.unbin(id);
+        let mut taken = id;
+        if size > need && need < self.rules.max_split {
+            // Without a record for the rest, the whole block serves.
+            let top = need <= TOP_MAX;
+            if let Some((low, high)) = self.split(id, if top { size - need } else { need }) {
+                let rest = if top { low } else { high };
+                self.bin(rest);
+                taken = if top { high } else { low };
+            }
+        }
+        let record = self.index.arena.get(taken);
+        record.set_requested(requested);
+        let (addr, size, slot) = (record.addr(), record.size(), record.region());
+        self.index.set(addr, 1, taken);
+        record.set_word(addr, State::Live);
+        self.occupy(slot);
+        self.gauges.win(size, requested);
+        Some(addr)
+    }
+
+    /// [`Index::claim`] under the heap's lock: decides what that left open, and never answers [`Claim::Ask`].
+    pub fn claim(&mut self, addr: u64) -> Claim {
+        let Some((id, start)) = self.locate(addr) else { return Claim::Foreign };
+        let record = self.index.arena.get(id);
+        if record.claim(addr) {
+            return Claim::Claimed(Claimed::new(id, addr, record));
+        }
+        if start != addr && record.word() == (start, State::Live) {
+            return Claim::Interior { owner: self.owner, start };
+        }
+        Claim::NotLive { owner: self.owner }
+    }
+
+    /// Takes a claimed block back. It can be reused when `epoch` is over: at once, if it already is.
+    #[allow(clippy::needless_pass_by_value)] // Giving the claim up is the point: a block is freed once.
+    pub fn free(&mut self, claimed: Claimed, epoch: Epoch) {
+        let Claimed { id, addr, .. } = claimed;
+        let record = self.index.arena.get(id);
+        // After `clear` the record is another block's, or nobody's.
+        if record.word() != (addr, State::Claimed) || record.owner() != self.owner {
+            return;
+        }
+        self.gauges.lose(record.size(), record.requested());
+        if record.region() == OBJECT {
+            self.free_object(id, epoch);
+            return;
+        }
+        self.vacate(record.region(), epoch);
+        self.release_block(id, epoch);
+    }
+
+    /// Makes a block that is nobody's any more free: pending, or clean if its epoch is over.
+    pub(super) fn release_block(&mut self, id: Id, epoch: Epoch) {
+        if epoch <= self.retired {
+            self.clean(id);
+            return;
+        }
+        let record = self.index.arena.get(id);
+        let (_, last) = self.queue;
+        let mut epoch = epoch;
+        if last == NONE {
+            self.queue.0 = id;
+        } else {
+            let tail = self.index.arena.get(last);
+            // The queue stays in order: who comes late waits for those before it.
+            epoch = epoch.max(tail.epoch());
+            tail.set_right(id);
+        }
+        record.set_state(State::Pending);
+        record.set_epoch(epoch);
+        record.set_left(last);
+        record.set_right(NONE);
+        self.queue.1 = id;
+        self.gauges.pending += record.size();
+        if let Some(region) = self.regions.get_mut(record.region()) {
+            region.epoch = region.epoch.max(epoch);
+        }
+    }
+
+    pub(super) fn unqueue(&mut self, id: Id) {
+        let arena = &self.index.arena;
+        let record = arena.get(id);
+        let (left, right) = (record.left(), record.right());
+        if left == NONE {
+            self.queue.0 = right;
+        } else {
+            arena.get(left).set_right(right);
+        }
+        if right == NONE {
+            self.queue.1 = left;
+        } else {
+            arena.get(right).set_left(left);
+        }
+        self.gauges.pending -= record.size();
+    }
+
+    /// Every epoch up to `upto` is over: what was freed under them becomes clean and joins its clean neighbours. O(blocks
+    /// that become clean).
+    pub fn retire(&mut self, upto: Epoch) {
+        if upto <= self.retired {
+            return;
+        }
+        self.retired = upto;
+        while self.queue.0 != NONE {
+            let id = self.queue.0;
+            if self.index.arena.get(id).epoch() > upto {
+                break;
+            }
+            self.unqueue(id);
+            self.clean(id);
+        }
+    }
+
+    /// Makes a block clean, joined with its clean neighbours.
+    pub(super) fn clean(&mut self, id: Id) {
+        let index = self.index;
+        let record = index.arena.get(id);
+        index.unset(record.addr(), 1, id);
+        record.set_state(State::Clean);
+        let (prev, next) = (record.prev(), record.next());
+        let mut whole = id;
+        if prev != NONE && index.arena.get(prev).state() == State::Clean {
+            self.unbin(prev);
+            whole = self.merge(prev, whole);
+        }
+        if next != NONE && index.arena.get(next).state() == State::Clean {
+            self.unbin(next);
+            whole = self.merge(whole, next);
+        }
+        self.bin(whole);
+    }
+
+    pub(super) fn bin(&mut self, id: Id) {
+        self.gauges.clean += self.index.arena.get(id).size();
+        self.bins.insert(&self.index.arena, id);
+    }
+
+    pub(super) fn unbin(&mut self, id: Id) {
+        self.gauges.clean -= self.index.arena.get(id).size();
+        self.bins.remove(&self.index.arena, id);
+    }
+
+    /// Forgets everything: the context died. Blocks that the program still holds become foreign.
+    pub fn clear(&mut self) {
+        let slots: Vec<u32> = self.regions.iter().map(|(slot, _)| slot).collect();
+        for slot in slots {
+            self.forget_region(slot);
+        }
+        self.retired = 0;
+    }
+
+    /// A record of this heap, describing nothing.
+    pub(super) fn new_record(&mut self) -> Option<Id> {
+        let arena = &self.index.arena;
+        if self.spare == NONE {
+            self.spare = arena.take_chain();
+        }
+        let id = self.spare;
+        if id == NONE {
+            return None;
+        }
+        let record = arena.get(id);
+        self.spare = record.right();
+        record.set_owner(self.owner);
+        Some(id)
+    }
+
+    pub(super) fn spare_record(&mut self, id: Id) {
+        let record = self.index.arena.get(id);
+        record.set_word(0, State::Unused);
+        record.set_right(self.spare);
+        self.spare = id;
+    }
+}
+
+/// In the place of a region's slot: the record is an object's.
+pub(super) const OBJECT: u32 = u32::MAX;
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        self.clear();
+        self.index.arena.give_back(self.spare, &self.spare_runs);
+    }
+}

@@ -1,0 +1,96 @@
+//! What waiting would bring: the epoch whose end lets a request be served.
+
+use super::classes::{SMALL_MAX, class_of};
+use super::heap::Heap;
+use super::record::{Id, NONE, State};
+use super::{Epoch, GRANULE};
+
+impl Heap {
+    /// The smallest epoch after whose end, and [`retire`](Heap::retire), [`alloc`](Heap::alloc) with
+    /// [`Fit::Any`](super::Fit::Any) serves `rounded` bytes. `None` when the end of no epoch would; the kept empty slabs
+    /// count only after [`flush_slabs`](Heap::flush_slabs). O(pending blocks × log epochs).
+    pub fn epoch_needed(&self, rounded: u64) -> Option<Epoch> {
+        let need = rounded.max(1).checked_next_multiple_of(GRANULE)?;
+        let object = if need <= SMALL_MAX { self.object_epoch(class_of(need)) } else { None };
+        let block = self.block_epoch(need);
+        match (object, block) {
+            (Some(object), Some(block)) => Some(object.min(block)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    fn block_epoch(&self, need: u64) -> Option<Epoch> {
+        let arena = &self.index.arena;
+        let (first, last) = self.queue;
+        if last == NONE {
+            return None;
+        }
+        let (mut low, mut high) = (arena.get(first).epoch(), arena.get(last).epoch());
+        if !self.would_serve(high, need) {
+            return None;
+        }
+        // Serving is monotone in the epoch but for `max_split`, where joined blocks may grow out of reach: then the answer
+        // is an epoch that serves, if not always the first.
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.would_serve(middle, need) {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        Some(high)
+    }
+
+    /// Whether the end of `epoch` would make a clean block that serves `need`.
+    fn would_serve(&self, epoch: Epoch, need: u64) -> bool {
+        let arena = &self.index.arena;
+        let mut id = self.queue.0;
+        while id != NONE {
+            let record = arena.get(id);
+            if record.epoch() > epoch {
+                return false;
+            }
+            if let Some(size) = self.joined(id, epoch)
+                && self.serves(size, need)
+            {
+                return true;
+            }
+            id = record.right();
+        }
+        false
+    }
+
+    /// Bytes of the free run that pending block `id` would be in after `epoch`; `None` unless it is the run's lowest
+    /// pending block, so that every run is summed once.
+    fn joined(&self, id: Id, epoch: Epoch) -> Option<u64> {
+        let arena = &self.index.arena;
+        let freed = |id: Id| {
+            let record = arena.get(id);
+            match record.state() {
+                State::Clean => Some((record.size(), false)),
+                State::Pending if record.epoch() <= epoch => Some((record.size(), true)),
+                _ => None,
+            }
+        };
+        let mut size = arena.get(id).size();
+        let mut below = arena.get(id).prev();
+        while below != NONE
+            && let Some((bytes, pending)) = freed(below)
+        {
+            if pending {
+                return None;
+            }
+            size += bytes;
+            below = arena.get(below).prev();
+        }
+        let mut above = arena.get(id).next();
+        while above != NONE
+            && let Some((bytes, _)) = freed(above)
+        {
+            size += bytes;
+            above = arena.get(above).next();
+        }
+        Some(size)
+    }
+}

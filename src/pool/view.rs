@@ -1,0 +1,164 @@
+//! The heap as others see it: the block at an address, sums, and everything for a report.
+
+use super::Epoch;
+use super::classes::class;
+use super::gauges::Usage;
+use super::heap::Heap;
+use super::record::{Id, NONE, State};
+use super::region::PAGE;
+
+/// What a block is to a reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockState {
+    /// The program's.
+    Live,
+    /// Freed, but its epoch is not over.
+    Pending,
+    /// Free and reusable.
+    Clean,
+}
+
+/// A block, and the region that it is in. Addresses and sizes are bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockView {
+    /// Address of the block.
+    pub start: u64,
+    /// Bytes of the block.
+    pub size: u64,
+    /// Bytes that the program asked for; 0 unless live.
+    pub requested: u64,
+    /// Address of its region.
+    pub region_start: u64,
+    /// Bytes of its region.
+    pub region_size: u64,
+    /// Whose it is.
+    pub state: BlockState,
+}
+
+/// A region with all that is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegionView {
+    /// Its address.
+    pub addr: u64,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its blocks by address; of slabs the objects, and what was never handed out as one clean block.
+    pub blocks: Vec<BlockView>,
+}
+
+impl Heap {
+    /// The block that covers `addr`, also in its middle; `None` when no region does. Takes a few steps.
+    pub fn find(&self, addr: u64) -> Option<BlockView> {
+        let (id, _) = self.locate(addr)?;
+        let slot = self.regions.slot_of(addr)?;
+        let view = self.view(id, slot)?;
+        if self.index.arena.get(id).state() != State::Slab {
+            return Some(view);
+        }
+        // Space of a slab that is no object yet.
+        let issued = self.issued_end(id);
+        Some(BlockView {
+            start: issued,
+            size: view.start + view.size - issued,
+            state: BlockState::Clean,
+            ..view
+        })
+    }
+
+    /// The record that covers `addr`: an object's where it is one, else a block's; with where that starts.
+    pub(super) fn locate(&self, addr: u64) -> Option<(Id, u64)> {
+        let arena = &self.index.arena;
+        let region = self.regions.get(self.regions.slot_of(addr)?)?;
+        let mut id = *region.pages.get(((addr - region.addr) / PAGE) as usize)?;
+        while arena.get(id).end() <= addr {
+            id = arena.get(id).next();
+            if id == NONE {
+                return None;
+            }
+        }
+        let block = arena.get(id);
+        if block.state() == State::Slab {
+            let slab = &self.slabs[(block.tag() >> 8) as usize];
+            let number = class(slab.class).object_at(addr - block.addr());
+            if number < slab.fresh {
+                id = slab.first + number;
+            }
+        }
+        Some((id, arena.get(id).addr()))
+    }
+
+    /// Where the objects end that a slab ever handed out.
+    fn issued_end(&self, block: Id) -> u64 {
+        let record = self.index.arena.get(block);
+        let slab = &self.slabs[(record.tag() >> 8) as usize];
+        record.addr() + u64::from(slab.fresh) * u64::from(class(slab.class).size)
+    }
+
+    fn view(&self, id: Id, slot: u32) -> Option<BlockView> {
+        let region = self.regions.get(slot)?;
+        let record = self.index.arena.get(id);
+        let (start, state) = record.word();
+        let state = match state {
+            State::Live => BlockState::Live,
+            State::Claimed => BlockState::Pending,
+            State::Pending if record.epoch() > self.retired => BlockState::Pending,
+            _ => BlockState::Clean,
+        };
+        Some(BlockView {
+            start,
+            size: record.size(),
+            requested: if state == BlockState::Live { record.requested() } else { 0 },
+            region_start: region.addr,
+            region_size: region.size,
+            state,
+        })
+    }
+
+    /// The sums. O(1), but for the largest free block: O(blocks of about its size).
+    pub fn usage(&self) -> Usage {
+        Usage {
+            requested: self.gauges.requested,
+            allocated: self.gauges.allocated,
+            reserved: self.gauges.reserved,
+            pending: self.gauges.pending,
+            clean: self.gauges.clean,
+            cached_objects: self.gauges.cached_objects(),
+            idle: self.gauges.idle,
+            largest_free: self.bins.largest(&self.index.arena),
+            live_blocks: self.gauges.live_blocks,
+        }
+    }
+
+    /// The newest epoch under which anything of the heap waits, if any does.
+    pub fn newest_pending(&self) -> Option<Epoch> {
+        self.regions.iter().map(|(_, region)| region.epoch).max().filter(|&epoch| epoch > self.retired)
+    }
+
+    /// All regions and blocks, by address. O(blocks).
+    pub fn snapshot(&self) -> Vec<RegionView> {
+        let arena = &self.index.arena;
+        let mut regions = Vec::new();
+        for (slot, region) in self.regions.iter() {
+            let mut blocks = Vec::new();
+            let mut id = region.first;
+            while id != NONE {
+                let record = arena.get(id);
+                if record.state() == State::Slab {
+                    let slab = &self.slabs[(record.tag() >> 8) as usize];
+                    blocks.extend(
+                        (slab.first..slab.first + slab.fresh).filter_map(|object| self.view(object, slot)),
+                    );
+                    let rest = self.issued_end(id);
+                    if rest < record.end() {
+                        blocks.extend(self.find(rest));
+                    }
+                } else {
+                    blocks.extend(self.view(id, slot));
+                }
+                id = record.next();
+            }
+            regions.push(RegionView { addr: region.addr, size: region.size, blocks });
+        }
+        regions
+    }
+}

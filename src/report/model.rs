@@ -1,0 +1,260 @@
+//! The report as plain data. Every renderer and every reader works from these structs, and serde's view of them is the
+//! JSON format: a field renamed here is a format change and raises [`SCHEMA_VERSION`].
+//!
+//! The words are those of `PyTorch`'s `memory_stats`: *requested* is what the program asked for, *allocated* what its
+//! blocks take after rounding, *reserved* what the pool holds from the driver, *cached* the part of that which is free.
+//! All sizes are bytes.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use super::counts::Counts;
+
+/// Version of the JSON format. Fields may be added without raising it; nothing is renamed or removed without.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Everything that one process has to say about its device memory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`SCHEMA_VERSION`] of the writer.
+    pub schema_version: u32,
+    /// The process that the figures belong to.
+    pub process: Process,
+    /// Effective settings, defaults included, and where each came from.
+    pub config: Vec<Setting>,
+    /// One entry for each device that the process used, in order of their ordinals.
+    pub devices: Vec<DeviceReport>,
+    /// Remarks for the reader: what was degraded, not counted or not understood.
+    pub notes: Vec<String>,
+}
+
+/// The process that a report is about.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Process {
+    /// Process id.
+    pub pid: u32,
+    /// Command line, arguments joined by spaces.
+    pub command: String,
+    /// Seconds from the library's start to the report.
+    pub duration_s: f64,
+    /// What ended the process.
+    pub ended_by: EndedBy,
+}
+
+/// The way in which a process came to its end, as far as the library could see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EndedBy {
+    /// `exit`, or the return from `main`.
+    #[serde(rename = "exit")]
+    Exit,
+    /// `_exit`.
+    #[serde(rename = "_exit")]
+    ImmediateExit,
+    /// `_Exit`, the name that the C standard gives to `_exit`.
+    #[serde(rename = "_Exit")]
+    StandardImmediateExit,
+    /// `quick_exit`.
+    #[serde(rename = "quick_exit")]
+    QuickExit,
+    /// The process still runs: the report was asked for, not caused by an end.
+    #[serde(rename = "running")]
+    Running,
+    /// An end that this version has no word for.
+    #[serde(rename = "other", other)]
+    Other,
+}
+
+impl EndedBy {
+    /// The word used in JSON and in text.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Exit => "exit",
+            Self::ImmediateExit => "_exit",
+            Self::StandardImmediateExit => "_Exit",
+            Self::QuickExit => "quick_exit",
+            Self::Running => "running",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// One effective setting.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    /// Key of the configuration variable, or the name of an environment variable that is a setting by itself.
+    pub key: String,
+    /// Value in the form in which it can be written into a configuration variable.
+    pub value: String,
+    /// Name of the environment variable that it came from, or `default`.
+    pub source: String,
+}
+
+/// [`Setting::source`] of a setting that nobody set.
+pub const DEFAULT_SOURCE: &str = "default";
+
+/// A byte count over the life of the process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gauge {
+    /// Bytes now.
+    pub current: u64,
+    /// Most bytes at any moment.
+    pub peak: u64,
+    /// Sum of everything ever added.
+    pub total_allocated: u64,
+    /// Sum of everything ever taken away.
+    pub total_freed: u64,
+}
+
+/// Figures of one device.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DeviceReport {
+    /// CUDA ordinal within the process.
+    pub ordinal: u32,
+    /// Name that the driver gives to the device.
+    pub name: String,
+    /// Memory of the device.
+    pub total_bytes: u64,
+    /// Cap on reserved plus external bytes; equal to `total_bytes` where no setting is lower.
+    pub limit_bytes: u64,
+    /// Bytes that the program asked for and has not freed.
+    pub requested_bytes: Gauge,
+    /// Bytes of the blocks that serve those requests.
+    pub allocated_bytes: Gauge,
+    /// Bytes that the pool holds from the driver.
+    pub reserved_bytes: Gauge,
+    /// Bytes that the program allocated outside the pool and that count against the cap.
+    pub external_bytes: Gauge,
+    /// `external_bytes` by the kind of allocation; kinds never used are left out.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub external_by_kind: BTreeMap<String, Gauge>,
+    /// The moment of the reserved bytes' high-water mark; absent when the pool never held anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak: Option<Peak>,
+    /// Closest approach to the cap: limit less the most that was in use at once.
+    pub headroom_bytes: u64,
+    /// How much of the free memory was out of one piece's reach, at three kinds of moment.
+    pub fragmentation: Fragmentation,
+    /// Largest free block in the pool at the end.
+    pub largest_free_block_bytes: u64,
+    /// Requests by size; empty buckets are left out.
+    pub size_histogram: Vec<SizeBucket>,
+    /// How often each thing happened.
+    pub counts: Counts,
+    /// What the program never freed.
+    #[serde(default)]
+    pub live_at_exit: Live,
+    /// Time measured inside the pool's driver calls; absent when it was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver_time: Option<DriverTime>,
+}
+
+/// The pool at the moment when it reserved more than ever before or after.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peak {
+    /// Bytes that the program had asked for.
+    pub requested_bytes: u64,
+    /// Bytes of the blocks that served it.
+    pub allocated_bytes: u64,
+    /// Bytes that the pool held.
+    pub reserved_bytes: u64,
+    /// Reserved bytes that were in no block in use.
+    pub cached_bytes: u64,
+    /// Bytes outside the pool.
+    pub external_bytes: u64,
+    /// Largest free block.
+    pub largest_free_block_bytes: u64,
+    /// Bytes that the driver reported free on the device, where it was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver_free_bytes: Option<u64>,
+}
+
+/// Fragmentation as `1 - largest free block / all free bytes`: 0 when the free memory is one piece or there is none,
+/// towards 1 as it falls into small pieces.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Fragmentation {
+    /// At the reserved bytes' high-water mark.
+    pub at_peak: f64,
+    /// At the end of the process.
+    pub at_exit: f64,
+    /// At each out of memory, the first ones where there were many.
+    pub at_oom: Vec<OomMoment>,
+}
+
+/// One request that was answered with out of memory, and what the memory looked like.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct OomMoment {
+    /// What asked: `pool`, or the kind of an allocation outside it.
+    pub kind: String,
+    /// Bytes asked for.
+    pub requested_bytes: u64,
+    /// Free bytes within the reserved ones.
+    pub free_bytes: u64,
+    /// Largest free block: the largest request that could have been served without growing.
+    pub largest_free_block_bytes: u64,
+    /// Fragmentation of the free bytes.
+    pub fragmentation: f64,
+    /// Bytes that the pool held.
+    pub reserved_bytes: u64,
+    /// Bytes of blocks in use.
+    pub allocated_bytes: u64,
+    /// Bytes outside the pool.
+    pub external_bytes: u64,
+    /// The cap.
+    pub limit_bytes: u64,
+    /// Bytes that the driver reported free on the device, where it was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver_free_bytes: Option<u64>,
+    /// The lowest cap under which the request would have fitted.
+    pub sufficient_limit_bytes: u64,
+}
+
+/// Requests whose size lies in one power-of-two interval.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SizeBucket {
+    /// Smallest size that belongs here.
+    pub min_bytes: u64,
+    /// Largest size that belongs here, a power of two but for the last bucket.
+    pub max_bytes: u64,
+    /// Number of requests.
+    pub count: u64,
+    /// Sum of their sizes.
+    pub bytes: u64,
+}
+
+/// Blocks in use at the end of the process.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Live {
+    /// Number of blocks.
+    pub blocks: u64,
+    /// Bytes that the program had asked for with them.
+    pub bytes: u64,
+    /// The same by size; empty buckets are left out.
+    #[serde(default)]
+    pub by_size: Vec<SizeBucket>,
+}
+
+/// Time that the pool's own driver calls took, measured around each.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriverTime {
+    /// Nanoseconds within allocation calls.
+    pub alloc_ns: u64,
+    /// Number of allocation calls measured.
+    pub allocs: u64,
+    /// Nanoseconds within free calls.
+    pub free_ns: u64,
+    /// Number of free calls measured.
+    pub frees: u64,
+}
+
+impl DeviceReport {
+    /// Whether a setting holds the process below the device's own memory.
+    pub fn is_capped(&self) -> bool {
+        self.limit_bytes < self.total_bytes
+    }
+
+    /// Whether anything was ever allocated, or asked for, on the device.
+    pub fn was_used(&self) -> bool {
+        self.counts.alloc > 0 || self.counts.oom > 0 || self.external_bytes.total_allocated > 0
+    }
+}
