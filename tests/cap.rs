@@ -55,8 +55,9 @@ fn every_kind_stops_at_the_device_without_a_cap() {
 #[test]
 fn racing_threads_stay_below_the_cap() {
     let overhead = overhead();
-    for threads in ["2", "8"] {
-        let run = Program::new("cap_race").arg(threads).preload().conf("memory_limit:300MiB").run();
+    for (threads, kind) in [("4", "malloc"), ("4", "managed"), ("4", "async"), ("2", "all"), ("8", "all")] {
+        let program = Program::new("cap_race").arg(threads).arg(kind);
+        let run = program.preload().conf("memory_limit:300MiB").run();
         run.ok();
         assert!(run.stat("peak_used_bytes") <= 300 * MIB + overhead, "{overhead} before, {run}");
         assert!(run.count("oom") > 0, "never came near the cap: {run}");
