@@ -60,7 +60,11 @@ pub unsafe extern "C" fn route(handle: *mut c_void, name: *const c_char) -> Verd
 /// A lookup through the caller's scope. The real `dlsym` finds our exports by the ordinary rules of interposition; all
 /// that is decided here is that a name does not appear to exist just because this library exports it.
 fn route_by_scope(real: DlsymFn, name: *const c_char, text: &CStr) -> Verdict {
-    if table::export_named(text).is_none() || behind_export(text) { Verdict::PASS } else { hidden(real, name) }
+    if table::export_named(text).is_none() || behind_export(text) {
+        Verdict::PASS
+    } else {
+        hidden(real, name)
+    }
 }
 
 /// Whether something real stands behind our export of this name.
@@ -98,7 +102,9 @@ pub fn real_dlsym() -> DlsymFn {
             }
         }
         if found.is_null() {
-            super::guard::fatal("no dlsym of a known version in this process's C library; cannot be preloaded here");
+            super::guard::fatal(
+                "no dlsym of a known version in this process's C library; cannot be preloaded here",
+            );
         }
         REAL_DLSYM.store(found, Ordering::Relaxed);
     }

@@ -19,7 +19,11 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, search: *mut
     // SAFETY: dl_iterate_phdr passes a valid entry with `dlpi_phnum` headers, and our `Search` as the third argument.
     let (info, search, headers) = unsafe {
         let info = &*info;
-        (info, &mut *search.cast::<Search>(), std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize))
+        (
+            info,
+            &mut *search.cast::<Search>(),
+            std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize),
+        )
     };
     let base = info.dlpi_addr as usize;
     let contains = headers.iter().any(|header| {
@@ -31,7 +35,13 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, search: *mut
     }
     if let Some(dynamic) = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC) {
         // SAFETY: the object's dynamic section, mapped as long as the object is.
-        unsafe { read_needed(base, base.wrapping_add(dynamic.p_vaddr as usize) as *const Dynamic, &mut search.needed) };
+        unsafe {
+            read_needed(
+                base,
+                base.wrapping_add(dynamic.p_vaddr as usize) as *const Dynamic,
+                &mut search.needed,
+            )
+        };
     }
     1
 }

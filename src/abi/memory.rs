@@ -69,7 +69,9 @@ pub enum Found {
 #[inline]
 pub fn find(address: DevicePtr) -> Found {
     let claim = match contexts::index().claim(address) {
-        Claim::Ask { owner } => contexts::by_owner(owner).map_or(Claim::Foreign, |life| life.server.claim(address)),
+        Claim::Ask { owner } => {
+            contexts::by_owner(owner).map_or(Claim::Foreign, |life| life.server.claim(address))
+        }
         decided => decided,
     };
     match claim {

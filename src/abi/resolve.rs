@@ -56,8 +56,13 @@ fn learn_by_query(hook: &Hook, map: &mut HashMap<usize, usize>) {
     let status = if !v2.is_null() {
         // SAFETY: the driver's cuGetProcAddress_v2, whose status may be NULL.
         unsafe {
-            let query: unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, c_ulonglong, *mut c_int) -> c_int =
-                std::mem::transmute(v2);
+            let query: unsafe extern "C" fn(
+                *const c_char,
+                *mut *mut c_void,
+                c_int,
+                c_ulonglong,
+                *mut c_int,
+            ) -> c_int = std::mem::transmute(v2);
             query(hook.query.as_ptr(), &raw mut found, hook.version, hook.flags, std::ptr::null_mut())
         }
     } else if !v1.is_null() {
@@ -79,7 +84,10 @@ fn learn_by_query(hook: &Hook, map: &mut HashMap<usize, usize>) {
 /// Whether the driver of this process has the function behind our export `symbol`.
 pub fn driver_has(symbol: &CStr) -> bool {
     ensure()
-        && HOOKS.iter().find(|hook| hook.symbol == symbol).is_some_and(|hook| !hook.real.load(Ordering::Acquire).is_null())
+        && HOOKS
+            .iter()
+            .find(|hook| hook.symbol == symbol)
+            .is_some_and(|hook| !hook.real.load(Ordering::Acquire).is_null())
 }
 
 /// What to hand out for the real address `found`, which a resolver gave for `name`: our function where there is one.
@@ -88,7 +96,9 @@ pub fn substitute(name: &CStr, found: *mut c_void) -> *mut c_void {
         return found;
     }
     let replacement = REPLACEMENTS.get().and_then(|map| map.get(&(found as usize)));
-    if let Some(ours) = replacement { *ours as *mut c_void } else {
+    if let Some(ours) = replacement {
+        *ours as *mut c_void
+    } else {
         if may_allocate(name) {
             notes::unhooked(name);
         }
@@ -115,7 +125,8 @@ fn may_allocate(name: &CStr) -> bool {
         "cuMemAllocFromPoolAsync",
     ];
     let Ok(name) = name.to_str() else { return false };
-    let allocates = (name.starts_with("cuMem") && (name.contains("Alloc") || name.starts_with("cuMemCreate")))
+    let allocates = (name.starts_with("cuMem")
+        && (name.contains("Alloc") || name.starts_with("cuMemCreate")))
         || (name.contains("Array") && name.contains("Create"));
     allocates && !HARMLESS.iter().any(|harmless| name.starts_with(harmless))
 }

@@ -82,7 +82,16 @@ fn rescan() -> bool {
         known.push(Runtime { name: file_name(&path), functions, version });
     }
     let fast = !known.is_empty() && known.iter().all(|runtime| runtime.version >= FAST_SINCE);
-    PATH.store(if known.is_empty() { UNKNOWN } else if fast { FAST } else { SLOW }, Ordering::Release);
+    PATH.store(
+        if known.is_empty() {
+            UNKNOWN
+        } else if fast {
+            FAST
+        } else {
+            SLOW
+        },
+        Ordering::Release,
+    );
     !known.is_empty()
 }
 
@@ -163,7 +172,9 @@ pub unsafe extern "C" fn malloc(address: *mut u64, bytes: usize, caller: usize) 
     }
     let Some(Some(function)) = shield(|| real_function(0, caller)) else { return INITIALIZATION_ERROR };
     // SAFETY: the runtime's cudaMalloc, with the caller's arguments.
-    unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(*mut u64, usize) -> c_int>(function)(address, bytes) }
+    unsafe {
+        std::mem::transmute::<usize, unsafe extern "C" fn(*mut u64, usize) -> c_int>(function)(address, bytes)
+    }
 }
 
 /// `cudaFree`, with the address that the caller returns to.
@@ -196,6 +207,8 @@ pub unsafe extern "C" fn mem_get_info(free: *mut usize, total: *mut usize, calle
     let Some(Some(function)) = shield(|| real_function(2, caller)) else { return INITIALIZATION_ERROR };
     // SAFETY: the runtime's cudaMemGetInfo, with the caller's arguments.
     unsafe {
-        std::mem::transmute::<usize, unsafe extern "C" fn(*mut usize, *mut usize) -> c_int>(function)(free, total)
+        std::mem::transmute::<usize, unsafe extern "C" fn(*mut usize, *mut usize) -> c_int>(function)(
+            free, total,
+        )
     }
 }

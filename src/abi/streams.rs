@@ -1,7 +1,7 @@
 //! Stream-ordered memory, counted and held under the cap; and the program's own synchronisations of whole contexts,
 //! which prove to the pool what it would otherwise have to ask.
 
-use super::memory::{counted, find, released, Found};
+use super::memory::{Found, counted, find, released};
 use super::table::real;
 use super::types::{Context, CuResult, DevicePtr, MemPool, Stream};
 use crate::driver::{Ctx, real as gpu};

@@ -7,7 +7,10 @@
 //! that introduced its parameters, the flag is `legacy` or, for the entry points that use per-thread default streams,
 //! `per_thread`.
 
-use super::types::{CuResult, Context, Device, Opaque, DevicePtr, Stream, MemPool, MemHandle, MemAllocationProp, Array, ArrayDescriptor, Array3dDescriptor, MipmappedArray, GraphNode, Graph, MemAllocNodeHead, IpcHandle};
+use super::types::{
+    Array, Array3dDescriptor, ArrayDescriptor, Context, CuResult, Device, DevicePtr, Graph, GraphNode,
+    IpcHandle, MemAllocNodeHead, MemAllocationProp, MemHandle, MemPool, MipmappedArray, Opaque, Stream,
+};
 use super::{arrays, captures, contexts, graphs, identity, memory, procaddress, query, streams, vmm};
 use crate::life::process::{Admission, admit};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};

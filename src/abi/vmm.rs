@@ -42,7 +42,12 @@ impl Books {
     }
 
     /// Undoes [`Books::drop_one`] after the driver has refused.
-    fn put_back(&mut self, handle: MemHandle, gone: Option<Physical>, one: impl Fn(&mut Physical) -> &mut u64) {
+    fn put_back(
+        &mut self,
+        handle: MemHandle,
+        gone: Option<Physical>,
+        one: impl Fn(&mut Physical) -> &mut u64,
+    ) {
         if let Some(physical) = gone {
             self.physical.insert(handle, physical);
         }
@@ -79,7 +84,9 @@ pub unsafe fn create(
     // SAFETY: null or properties, by the driver's contract.
     let location = unsafe { prop.as_ref() }.map(|prop| prop.location);
     let device = match location {
-        Some(place) if place.kind == LOCATION_DEVICE && !handle.is_null() && bytes > 0 => u32::try_from(place.id).ok(),
+        Some(place) if place.kind == LOCATION_DEVICE && !handle.is_null() && bytes > 0 => {
+            u32::try_from(place.id).ok()
+        }
         _ => None, // the host's memory, or an error that the driver will name
     };
     let books = device.and_then(contexts::books).filter(|_| process::is_active());

@@ -43,7 +43,9 @@ pub fn connect(handle: *mut c_void) {
     })();
     match calls {
         Some(calls) => install(calls),
-        None => crate::life::notes::add("the driver lacks functions that the pool needs: nothing is pooled".to_owned()),
+        None => crate::life::notes::add(
+            "the driver lacks functions that the pool needs: nothing is pooled".to_owned(),
+        ),
     }
 }
 

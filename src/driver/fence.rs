@@ -8,7 +8,7 @@
 //! one mark in **every** live context, and a wait is made by every live context.
 
 use super::gate::{Gate, Pass};
-use super::{CuResult, Ctx, Event, Gpu};
+use super::{Ctx, CuResult, Event, Gpu};
 use crate::pool::Epoch;
 use crate::pool::epochs::{Epochs, Sealed};
 use parking_lot::Mutex;
@@ -76,6 +76,11 @@ impl<G: Gpu> Fence<G> {
     #[inline]
     pub fn retired(&self) -> Epoch {
         self.epochs.retired()
+    }
+
+    /// The newest epoch that has been sealed.
+    pub fn newest_sealed(&self) -> Epoch {
+        self.epochs.newest_sealed()
     }
 
     /// Device-side waits and host synchronisations made so far.
@@ -191,8 +196,8 @@ impl<G: Gpu> Fence<G> {
     /// Makes the pending memory that can be known to be done reusable, sealing first if `wanted` is not sealed yet.
     pub fn refresh(&self, wanted: Epoch) -> bool {
         let polled = self.poll();
-        if self.epochs.newest_sealed() < wanted && self.epochs.retired() < wanted {
-            self.seal();
+        if self.epochs.newest_sealed() < wanted && self.epochs.retired() < wanted && self.seal() {
+            return self.poll() || polled; // of an idle device it is done at once
         }
         polled
     }
@@ -280,7 +285,8 @@ impl<G: Gpu> Fence<G> {
     }
 
     fn take_event(&self, id: u64, ctx: Ctx) -> Result<Event, CuResult> {
-        let spare = self.members.lock().iter_mut().find(|member| member.id == id).and_then(|m| m.spare_events.pop());
+        let spare =
+            self.members.lock().iter_mut().find(|member| member.id == id).and_then(|m| m.spare_events.pop());
         spare.map_or_else(|| self.gpu.event_create(ctx), Ok)
     }
 

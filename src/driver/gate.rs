@@ -51,7 +51,8 @@ impl Gate {
 
     /// One capture has ended, whatever its result.
     pub fn ended(&self) {
-        let closed = self.open_captures.fetch_update(Ordering::AcqRel, Ordering::Acquire, |open| open.checked_sub(1));
+        let closed =
+            self.open_captures.fetch_update(Ordering::AcqRel, Ordering::Acquire, |open| open.checked_sub(1));
         debug_assert!(closed.is_ok(), "more captures ended than began");
     }
 }

@@ -2,8 +2,8 @@
 //! heap is searched again.
 //!
 //! 1. ask which sealed epochs are done, and take any clean memory that fits, splitting if need be;
-//! 2. wait, on the device, for memory that is only pending: if a wait is due, or if growing instead would cost more
-//!    than the slack that rotation may use;
+//! 2. wait, on the device, for memory that is only pending, unless the heap may still grow within the slack that
+//!    rotation may use: blocks then go round first in, first out, and are done when their turn comes again;
 //! 3. grow within the cap, giving idle regions back first where the high-water mark would rise;
 //! 4. wait for whatever is pending, give all idle regions back, grow by no more than needed, also at the cost of the
 //!    device's other contexts;
@@ -14,15 +14,25 @@
 use super::server::Server;
 use super::{CuResult, Gpu};
 use crate::policy::gc::{self, FreeRegion};
-use crate::pool::Fit;
+use crate::pool::{Epoch, Fit};
 use std::time::Instant;
 
-/// Reuses that one device-side wait must serve before the next is made without need: with 16 it costs a program of
-/// overlapping streams nothing measurable, with one it costs it all overlap.
-const SERVED_PER_BARRIER: u32 = 16;
-/// Memory that rotation may cost beyond what is live at the peak: this much, or a thirty-second, whichever is more.
+/// Memory that rotation may cost beyond what is live at the peak: this much, or a thirty-second, whichever is more. One
+/// wait makes all of it clean, so it serves 16 reuses and more for blocks of up to 2 MiB: with 16 a wait costs a program
+/// of overlapping streams nothing measurable, with one it costs it all overlap.
 const ROTATION_BYTES: u64 = 32 << 20;
 const ROTATION_SHARE: u64 = 32;
+
+/// How to serve a request that no clean memory serves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Plan {
+    /// Pending memory would do, but the heap may still grow within the slack.
+    Rotate,
+    /// Pending memory will do once all later work is ordered after this epoch.
+    Wait(Epoch),
+    /// Nothing pending would do, or nothing may be waited for.
+    Grow,
+}
 
 impl<G: Gpu> Server<G> {
     /// Serves `bytes`.
@@ -58,10 +68,13 @@ impl<G: Gpu> Server<G> {
         if let Some(address) = search() {
             return Ok(address);
         }
-        if self.should_wait(rounded) && self.wait_for(rounded)
-            && let Some(address) = search() {
-                return Ok(address);
-            }
+        let plan = self.plan(rounded);
+        if let Plan::Wait(epoch) = plan
+            && self.wait_until(epoch)
+            && let Some(address) = search()
+        {
+            return Ok(address);
+        }
 
         let _turn = self.growing.lock();
         // Another thread may have grown the heap while this one waited for its turn.
@@ -69,7 +82,9 @@ impl<G: Gpu> Server<G> {
             return Ok(address);
         }
         self.collect_garbage(rounded);
-        self.make_room(rounded);
+        if plan != Plan::Rotate {
+            self.make_room(rounded);
+        }
         let mut failure = match self.grow_and_take(bytes, rounded, false) {
             Ok(address) => return Ok(address),
             Err(code) => code,
@@ -100,42 +115,36 @@ impl<G: Gpu> Server<G> {
         search().ok_or(failure)
     }
 
-    /// Whether pending memory that would serve is worth a wait now.
-    fn should_wait(&self, rounded: u64) -> bool {
+    /// What to do about a request that no clean memory serves.
+    fn plan(&self, rounded: u64) -> Plan {
         if self.fence.gate().capturing() {
-            return false;
+            return Plan::Grow;
         }
         let inner = self.inner.lock();
-        if inner.heap.epoch_needed(rounded).is_none() {
-            return false;
-        }
-        if inner.served_since_barrier >= SERVED_PER_BARRIER {
-            return true;
-        }
-        let slack = ROTATION_BYTES.max(inner.heap.usage().allocated.peak / ROTATION_SHARE);
+        let Some(epoch) = inner.heap.epoch_needed(rounded) else { return Plan::Grow };
+        let usage = inner.heap.usage();
+        let slack = ROTATION_BYTES.max(usage.allocated.peak / ROTATION_SHARE);
         let growth = inner.heap.growth(rounded).minimum;
-        let within = inner.heap.usage().reserved.current + growth <= inner.heap.usage().allocated.peak + slack;
-        !within || growth > self.books.account.headroom()
+        let within = usage.reserved.current + growth <= usage.allocated.peak + slack;
+        if within && growth <= self.books.account.headroom() {
+            return Plan::Rotate;
+        }
+        // The newest that is sealed, not the oldest that would do: how many reuses a wait serves is what counts, and
+        // the age of the event is not.
+        Plan::Wait(epoch.max(self.fence.newest_sealed()))
     }
 
-    /// Orders all later work after the pending memory that would serve `rounded` bytes.
-    fn wait_for(&self, rounded: u64) -> bool {
-        let Some(epoch) = self.inner.lock().heap.epoch_needed(rounded) else { return false };
-        self.wait_until(epoch)
-    }
-
-    /// The same for all pending memory; true if there was any.
+    /// Orders all later work after everything that is pending; true if there was anything.
     fn wait_for_all(&self) -> bool {
         let newest = self.inner.lock().heap.newest_pending();
         newest.is_some_and(|epoch| self.wait_until(epoch))
     }
 
-    fn wait_until(&self, epoch: u64) -> bool {
+    fn wait_until(&self, epoch: Epoch) -> bool {
         if !self.fence.barrier(epoch) {
             return false;
         }
         let mut inner = self.inner.lock();
-        inner.served_since_barrier = 0;
         inner.counts.barrier += 1;
         self.catch_up(&mut inner);
         true
@@ -158,8 +167,11 @@ impl<G: Gpu> Server<G> {
             .collect();
         let reserved = account.reserved().current + growth;
         let chosen = gc::collect(&free, reserved, threshold, account.limit_bytes());
-        let returned: u64 =
-            idle.iter().filter(|region| chosen.contains(&region.addr)).map(|region| self.return_region(region)).sum();
+        let returned: u64 = idle
+            .iter()
+            .filter(|region| chosen.contains(&region.addr))
+            .map(|region| self.return_region(region))
+            .sum();
         if returned > 0 {
             self.inner.lock().counts.gc += 1;
         }

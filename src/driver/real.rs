@@ -1,6 +1,6 @@
 //! [`Gpu`] over the real driver: the few functions that the pool calls, given to it by the layer that resolved them.
 
-use super::{CuResult, Ctx, Event, Gpu};
+use super::{Ctx, CuResult, Event, Gpu};
 use std::cell::Cell;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::OnceLock;
@@ -197,7 +197,8 @@ impl Gpu for RealGpu {
         self.with(ctx, || {
             let mut address = 0;
             // SAFETY: writes one address to our local.
-            maybe_relaxed(relax, || unsafe { (self.calls.mem_alloc)(&raw mut address, bytes as usize) }).ok()?;
+            maybe_relaxed(relax, || unsafe { (self.calls.mem_alloc)(&raw mut address, bytes as usize) })
+                .ok()?;
             Ok(address)
         })
     }

@@ -5,7 +5,7 @@
 //! never take it.
 
 use super::fence::Fence;
-use super::{CuResult, Ctx, Gpu};
+use super::{Ctx, CuResult, Gpu};
 use crate::policy::{DeviceAccount, Rounding};
 use crate::pool::{BlockState, Claim, Claimed, Epoch, Fit, Heap, Idle, Index, Rules, Usage};
 use crate::report::model::DriverTime;
@@ -85,8 +85,6 @@ pub(super) struct Inner {
     pub seen_retired: Epoch,
     pub allocs_to_poll: u32,
     pub frees_to_seal: u32,
-    /// Allocations served since the last barrier.
-    pub served_since_barrier: u32,
     pub newest_freed: Epoch,
     pub counts: Counts,
     pub histogram: SizeHistogram,
@@ -125,7 +123,6 @@ impl<G: Gpu> Server<G> {
             seen_retired: 0,
             allocs_to_poll: ALLOCS_PER_POLL,
             frees_to_seal: FREES_PER_SEAL,
-            served_since_barrier: 0,
             newest_freed: 0,
             counts: Counts::default(),
             histogram: SizeHistogram::default(),
@@ -204,7 +201,6 @@ impl<G: Gpu> Server<G> {
         inner.counts.alloc += 1;
         inner.counts.cache_hit += u64::from(hit);
         inner.histogram.record(bytes);
-        inner.served_since_barrier = inner.served_since_barrier.saturating_add(1);
         inner.allocs_to_poll = inner.allocs_to_poll.saturating_sub(1);
         Some(address)
     }
@@ -369,7 +365,12 @@ impl DeviceBooks {
             in_use: self.account.in_use(),
             driver_free: super::real::driver_free(),
         };
-        tracing::info!(?oom, fragmentation = fragmentation(usage.reserved.current - usage.allocated.current, usage.largest_free), "out of memory");
+        tracing::info!(
+            ?oom,
+            fragmentation =
+                fragmentation(usage.reserved.current - usage.allocated.current, usage.largest_free),
+            "out of memory"
+        );
         let mut ooms = self.ooms.lock();
         if ooms.len() < OOMS_KEPT {
             ooms.push(oom);

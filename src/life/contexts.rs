@@ -8,7 +8,7 @@ use crate::driver::external::Ledger;
 use crate::driver::fence::Fence;
 use crate::driver::real::{self, RealGpu};
 use crate::driver::server::{DeviceBooks, Server, Tuning};
-use crate::driver::{CuResult, Ctx};
+use crate::driver::{Ctx, CuResult};
 use crate::life::{notes, process};
 use crate::policy::{Conf, DeviceAccount};
 use crate::pool::Index;
@@ -101,9 +101,10 @@ fn look_up(ctx: Ctx, version: u64) -> Option<&'static Life> {
 
 fn find(ctx: Ctx) -> Option<(usize, &'static Life)> {
     let lived = LIVED.load(Ordering::Acquire).min(LIVES);
-    (0..lived).rev().filter_map(|at| Some((at, by_owner(at as u32)?))).find(|(_, life)| {
-        life.server.ctx() == ctx && life.server.is_alive()
-    })
+    (0..lived)
+        .rev()
+        .filter_map(|at| Some((at, by_owner(at as u32)?)))
+        .find(|(_, life)| life.server.ctx() == ctx && life.server.is_alive())
 }
 
 fn create(ctx: Ctx) -> Option<(usize, &'static Life)> {

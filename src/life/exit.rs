@@ -6,12 +6,12 @@
 use super::{contexts, notes, process, say};
 use crate::driver::server::{DeviceBooks, Figures, Oom};
 use crate::policy::conf::ReportTarget;
+use crate::pool::Usage;
 use crate::report::model::{
     DeviceReport, DriverTime, EndedBy, Fragmentation, Live, OomMoment, Peak, Process, Report, SCHEMA_VERSION,
 };
 use crate::report::template::Facts;
 use crate::report::{Template, to_json, to_text, write_atomically};
-use crate::pool::Usage;
 use crate::stats::{ExternalKind, Gauge, SizeHistogram, fragmentation};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,7 +64,10 @@ fn expand(template: &Template) -> String {
     template.expand(&Facts {
         pid: std::process::id(),
         host: &host(),
-        executable: &executable.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+        executable: &executable
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default(),
         unix_time: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs()),
         variable: &|name| std::env::var(name).ok(),
     })
@@ -77,20 +80,20 @@ fn host() -> String {
 
 /// All figures as they are now.
 pub fn gather(ended_by: EndedBy) -> Report {
-    let process = Process {
-        pid: std::process::id(),
-        command: command(),
-        duration_s: process::age(),
-        ended_by,
-    };
+    let process =
+        Process { pid: std::process::id(), command: command(), duration_s: process::age(), ended_by };
     let config = process::conf().map(super::super::policy::conf::Conf::settings).unwrap_or_default();
-    let devices = contexts::opened_books().map(device).filter(super::super::report::model::DeviceReport::was_used).collect();
+    let devices = contexts::opened_books()
+        .map(device)
+        .filter(super::super::report::model::DeviceReport::was_used)
+        .collect();
     Report { schema_version: SCHEMA_VERSION, process, config, devices, notes: notes::all() }
 }
 
 fn command() -> String {
     let raw = std::fs::read("/proc/self/cmdline").unwrap_or_default();
-    let words: Vec<_> = raw.split(|byte| *byte == 0).filter(|word| !word.is_empty()).map(String::from_utf8_lossy).collect();
+    let words: Vec<_> =
+        raw.split(|byte| *byte == 0).filter(|word| !word.is_empty()).map(String::from_utf8_lossy).collect();
     words.join(" ")
 }
 
@@ -119,7 +122,9 @@ fn device(books: &'static DeviceBooks) -> DeviceReport {
     let mut time = DriverTime::default();
     for life in contexts::all().filter(|life| life.device == books.device) {
         let Some(figures) = life.server.figures() else {
-            notes::add("a thread held the pool's lock when the process ended: some figures are missing".to_owned());
+            notes::add(
+                "a thread held the pool's lock when the process ended: some figures are missing".to_owned(),
+            );
             continue;
         };
         add(&mut report, &figures);

@@ -32,7 +32,9 @@ pub fn all() -> Vec<String> {
     let mut all = NOTES.try_lock_for(wait).map(|notes| notes.clone()).unwrap_or_default();
     if let Some(names) = UNHOOKED.try_lock_for(wait).filter(|names| !names.is_empty()) {
         let list = names.iter().cloned().collect::<Vec<_>>().join(", ");
-        all.push(format!("not intercepted, and so neither counted nor capped, though the process looked it up: {list}"));
+        all.push(format!(
+            "not intercepted, and so neither counted nor capped, though the process looked it up: {list}"
+        ));
     }
     all
 }

@@ -110,12 +110,16 @@ fn ensure_started() {
 
 fn start() {
     let parsed = Conf::from_env(|name| std::env::var_os(name));
-    let names: Vec<String> =
-        std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).filter(|n| n.starts_with("GPUCACHE")).collect();
+    let names: Vec<String> = std::env::vars_os()
+        .filter_map(|(name, _)| name.into_string().ok())
+        .filter(|n| n.starts_with("GPUCACHE"))
+        .collect();
     logging::start(parsed.conf.log());
     let disabled = parsed.conf.is_disabled() && parsed.errors.is_empty();
     if !disabled {
-        for warning in parsed.warnings.iter().chain(&conf::unknown_variables(names.iter().map(String::as_str))) {
+        for warning in
+            parsed.warnings.iter().chain(&conf::unknown_variables(names.iter().map(String::as_str)))
+        {
             say::line(&format!("warning: {warning}"));
             notes::add(warning.clone());
         }
@@ -128,7 +132,9 @@ fn start() {
     } else if parsed.errors.is_empty() {
         ACTIVE
     } else {
-        say::line("error: CUDA calls of this process fail until the setting is mended; GPUCACHE_DISABLE=1 runs it without gpucache");
+        say::line(
+            "error: CUDA calls of this process fail until the setting is mended; GPUCACHE_DISABLE=1 runs it without gpucache",
+        );
         REFUSING
     };
     let _ = CONF.set(parsed.conf);
@@ -152,7 +158,9 @@ extern "C" fn in_child() {
 pub fn degrade(cause: &str) {
     let before = MODE.compare_exchange(ACTIVE, DEGRADED, Ordering::AcqRel, Ordering::Acquire);
     if before.is_ok() {
-        let text = format!("{cause}; allocations go to the driver from now on, uncached and uncapped. Please report this");
+        let text = format!(
+            "{cause}; allocations go to the driver from now on, uncached and uncapped. Please report this"
+        );
         say::line(&text);
         notes::add(text);
     }

@@ -255,11 +255,8 @@ mod tests {
                     for round in 0..10_000_u64 {
                         let n = 1 + (thread * 997 + round * 31) % 5000;
                         let kind = ExternalKind::ALL[(round % 8) as usize];
-                        let admitted = if thread % 2 == 0 {
-                            pool(&account, n)
-                        } else {
-                            external(&account, kind, n)
-                        };
+                        let admitted =
+                            if thread % 2 == 0 { pool(&account, n) } else { external(&account, kind, n) };
                         assert!(account.in_use() <= LIMIT);
                         match admitted {
                             Ok(()) if thread % 2 == 0 => account.release_pool(n),

@@ -1,8 +1,8 @@
 //! The entry of `dlsym` on 64-bit Arm.
 
 use crate::abi::dlsym::{REAL_DLSYM, route};
-use std::arch::naked_asm;
 use crate::abi::runtime;
+use std::arch::naked_asm;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 /// Versions under which glibc has published `dlsym` on this processor, newest first.

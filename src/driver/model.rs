@@ -1,0 +1,170 @@
+//! A small model of a GPU, for tests: one line of work that is submitted, completes when the test says so, and is
+//! ordered by waits. It kills captures like the real driver, and fails on request.
+
+use super::{Ctx, CuResult, Event, Gpu};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
+
+/// State behind [`Model`]; tests look into it.
+#[derive(Default)]
+pub struct State {
+    /// Work submitted so far.
+    pub submitted: u64,
+    /// Work completed so far.
+    pub completed: u64,
+    /// Work that all later work is ordered after.
+    pub ordered: u64,
+    /// Bytes the device has.
+    pub capacity: u64,
+    /// Allocations by address.
+    pub memory: BTreeMap<u64, u64>,
+    /// The most that was ever allocated.
+    pub peak: u64,
+    /// Whether a stream captures, and whether a call has killed the capture.
+    pub capturing: bool,
+    /// See `capturing`.
+    pub killed: bool,
+    /// Calls by name.
+    pub calls: HashMap<&'static str, u64>,
+    /// Calls to fail: name and code; each fails once.
+    pub failures: Vec<(&'static str, CuResult)>,
+    events: Vec<u64>,
+    next_address: u64,
+}
+
+impl State {
+    /// Bytes allocated now.
+    pub fn used(&self) -> u64 {
+        self.memory.values().sum()
+    }
+
+    fn call(&mut self, name: &'static str) -> Result<(), CuResult> {
+        *self.calls.entry(name).or_default() += 1;
+        match self.failures.iter().position(|(failing, _)| *failing == name) {
+            Some(at) => Err(self.failures.remove(at).1),
+            None => Ok(()),
+        }
+    }
+
+    /// A call that no capture survives.
+    fn forbidden(&mut self, name: &'static str) -> Result<(), CuResult> {
+        self.call(name)?;
+        if self.capturing {
+            self.killed = true;
+            return Err(CuResult(900));
+        }
+        Ok(())
+    }
+}
+
+/// The model.
+pub struct Model {
+    /// Its state.
+    pub state: Mutex<State>,
+    /// Whether it has context-wide events.
+    pub events: bool,
+}
+
+impl Model {
+    /// A device of `capacity` bytes.
+    pub fn new(capacity: u64, events: bool) -> Model {
+        let state = State { capacity, next_address: 1 << 40, ..State::default() };
+        Model { state: Mutex::new(state), events }
+    }
+
+    /// How often `name` was called.
+    pub fn calls(&self, name: &'static str) -> u64 {
+        self.state.lock().calls.get(name).copied().unwrap_or(0)
+    }
+
+    /// Submits some work.
+    pub fn submit(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.submitted += 1;
+        state.submitted
+    }
+
+    /// Whether memory last used by work number `work` may be used by work submitted from now on.
+    pub fn is_safe(&self, work: u64) -> bool {
+        let state = self.state.lock();
+        work <= state.completed || work <= state.ordered
+    }
+
+    /// Completes everything.
+    pub fn complete(&self) {
+        let mut state = self.state.lock();
+        state.completed = state.submitted;
+    }
+}
+
+impl Gpu for Model {
+    fn mem_alloc(&self, _: Ctx, bytes: u64, relaxed: bool) -> Result<u64, CuResult> {
+        let mut state = self.state.lock();
+        if relaxed {
+            state.call("mem_alloc")?
+        } else {
+            state.forbidden("mem_alloc")?
+        }
+        if state.used() + bytes > state.capacity {
+            return Err(CuResult::OUT_OF_MEMORY);
+        }
+        let address = state.next_address;
+        state.next_address += bytes.next_multiple_of(2 << 20) + (2 << 20);
+        state.memory.insert(address, bytes);
+        state.peak = state.peak.max(state.used());
+        Ok(address)
+    }
+
+    fn mem_free(&self, _: Ctx, address: u64, relaxed: bool) -> Result<(), CuResult> {
+        let mut state = self.state.lock();
+        if relaxed {
+            state.call("mem_free")?
+        } else {
+            state.forbidden("mem_free")?
+        }
+        state.completed = state.submitted;
+        state.memory.remove(&address).map(|_| ()).ok_or(CuResult::INVALID_VALUE)
+    }
+
+    fn has_context_events(&self) -> bool {
+        self.events
+    }
+
+    fn event_create(&self, _: Ctx) -> Result<Event, CuResult> {
+        let mut state = self.state.lock();
+        state.call("event_create")?;
+        state.events.push(0);
+        Ok(Event(state.events.len() - 1))
+    }
+
+    fn record(&self, _: Ctx, event: Event) -> Result<(), CuResult> {
+        let mut state = self.state.lock();
+        state.forbidden("record")?;
+        state.events[event.0] = state.submitted;
+        Ok(())
+    }
+
+    fn query(&self, event: Event, relaxed: bool) -> Result<bool, CuResult> {
+        let mut state = self.state.lock();
+        if relaxed {
+            state.call("query")?
+        } else {
+            state.forbidden("query")?
+        }
+        Ok(state.events[event.0] <= state.completed)
+    }
+
+    fn wait(&self, _: Ctx, event: Event) -> Result<(), CuResult> {
+        let mut state = self.state.lock();
+        state.forbidden("wait")?;
+        state.ordered = state.ordered.max(state.events[event.0]);
+        Ok(())
+    }
+
+    fn synchronize(&self, _: Ctx) -> Result<(), CuResult> {
+        let mut state = self.state.lock();
+        state.forbidden("synchronize")?;
+        state.completed = state.submitted;
+        Ok(())
+    }
+}

@@ -1,0 +1,82 @@
+//! The ladder and the fence against the model.
+
+mod random;
+mod steps;
+
+use super::fence::Fence;
+use super::model::Model;
+use super::server::{DeviceBooks, Server, Tuning};
+use super::{Ctx, CuResult};
+use crate::policy::{DeviceAccount, Rounding};
+use crate::pool::{Claim, Index};
+use crate::stats::AtomicCounts;
+use parking_lot::Mutex;
+
+const MIB: u64 = 1 << 20;
+
+/// One context on a model device. Leaked: the library's own are for ever, too.
+struct Bench {
+    fence: &'static Fence<Model>,
+    index: &'static Index,
+    server: &'static Server<Model>,
+}
+
+impl Bench {
+    fn new(capacity: u64, limit: u64) -> Bench {
+        Bench::with(Model::new(capacity, true), limit, Tuning::default())
+    }
+
+    fn with(model: Model, limit: u64, tuning: Tuning) -> Bench {
+        let capacity = model.state.lock().capacity;
+        let fence: &'static Fence<Model> = Box::leak(Box::new(Fence::new(model)));
+        let index: &'static Index = Box::leak(Box::new(Index::new()));
+        let books: &'static DeviceBooks = Box::leak(Box::new(DeviceBooks {
+            account: DeviceAccount::new(capacity, limit),
+            counts: AtomicCounts::default(),
+            ooms: Mutex::new(Vec::new()),
+            reclaim: |_, _| 0,
+            reclaimable: |_| 0,
+            device: 0,
+            name: String::new(),
+        }));
+        let tuning = Tuning { max_split: tuning.max_split.max(1), ..tuning };
+        let tuning =
+            Tuning { max_split: if tuning.max_split == 1 { u64::MAX } else { tuning.max_split }, ..tuning };
+        let server = Box::leak(Box::new(Server::new(Ctx(1), 0, index, fence, books, tuning)));
+        Bench { fence, index, server }
+    }
+
+    fn model(&self) -> &'static Model {
+        self.fence.gpu()
+    }
+
+    fn alloc(&self, bytes: u64) -> Result<u64, CuResult> {
+        self.server.alloc(bytes)
+    }
+
+    fn free(&self, address: u64) {
+        let claim = match self.index.claim(address) {
+            Claim::Ask { .. } => self.server.claim(address),
+            decided => decided,
+        };
+        let Claim::Claimed(claimed) = claim else { panic!("{address:#x} is not live: {claim:?}") };
+        self.server.free(claimed);
+    }
+
+    fn reserved(&self) -> u64 {
+        self.server.usage().reserved.current
+    }
+
+    /// Heap, account and device agree.
+    fn check(&self) {
+        self.server.with_heap(|heap| heap.check()).expect("heap");
+        let used = self.model().state.lock().used();
+        assert_eq!(self.reserved(), used, "heap and device");
+        assert_eq!(self.server.books().account.reserved().current, used, "account and device");
+        assert_eq!(self.server.books().account.in_use(), used, "nothing stays reserved");
+    }
+}
+
+fn rounding(divisions: u64) -> Tuning {
+    Tuning { rounding: Rounding::uniform(divisions), ..Tuning::default() }
+}
