@@ -238,3 +238,10 @@ pub fn address(name: &str, version: i32, flags: u64, driver: i32) -> (R<usize>, 
         Found::Version => (Err(NOT_FOUND), 2),
     }
 }
+
+/// Every symbol that the tables speak of, for the test that holds them against the exports.
+#[cfg(test)]
+pub fn listed() -> Vec<&'static str> {
+    let forms = FORMS.iter().flat_map(|(_, forms)| forms.iter().map(|(_, s)| *s));
+    forms.chain(SINCE.iter().map(|(s, _)| *s)).collect()
+}

@@ -364,3 +364,14 @@ pub fn call(
     }
     code
 }
+
+/// Replaces the driver by a fresh one, for one test after another.
+#[cfg(test)]
+pub fn replace(config: Config) {
+    drop(lock());
+    let mut guard = lock();
+    *guard = None;
+    *guard = Some(Box::new(World::new(config)));
+    STACK.with_borrow_mut(Vec::clear);
+    MODE.set(0);
+}

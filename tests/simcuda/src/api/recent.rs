@@ -8,7 +8,7 @@ pub fn table() -> Vec<(&'static str, usize)> {
 }
 
 #[cfg(not(feature = "old-driver"))]
-pub use present::table;
+pub use present::*;
 
 #[cfg(not(feature = "old-driver"))]
 mod present {
