@@ -194,6 +194,9 @@ impl World {
 
     /// Enters an allocation in the books.
     pub fn record(&mut self, base: u64, alloc: Alloc) {
+        if let Kind::Pool(pool) = alloc.kind {
+            *self.pool_used.entry(pool).or_default() += alloc.size;
+        }
         self.allocs.insert(base, alloc);
     }
 
@@ -231,6 +234,9 @@ impl World {
     /// Takes an allocation out of the books and gives its memory back, whatever its kind.
     pub fn release(&mut self, base: u64) {
         let Some(a) = self.allocs.remove(&base) else { return };
+        if let Kind::Pool(pool) = a.kind {
+            *self.pool_used.entry(pool).or_default() -= a.size;
+        }
         match a.kind {
             Kind::Host | Kind::Managed => {
                 if a.device >= 0 {

@@ -37,8 +37,10 @@ impl World {
         let (from_host, to_host) = (!self.on_device(src), !self.on_device(dst));
         let ns = crate::costs::transfer(bytes, from_host || to_host);
         let capturing = self.streams[&s].capture.is_some();
-        if capturing && wait {
+        if wait {
+            // Synchronous copies are among the calls that a capture forbids.
             self.check_stream(s)?;
+            self.check_unsafe()?;
         }
         let effect = if from_host && !self.pinned(src) && !capturing {
             // SAFETY: the caller passes `bytes` readable bytes.

@@ -120,6 +120,42 @@ fn forks_must_be_joined_and_other_work_stays_outside() {
 }
 
 #[test]
+fn the_legacy_stream_must_not_meet_a_capturing_blocking_stream() {
+    for mode in MODES {
+        let d = Driver::new();
+        let (mut s, mut graph) = (0, 0);
+        assert_eq!(cu!(cuStreamCreate(&raw mut s, 0)), 0);
+        assert_eq!(cu!(cuStreamBeginCapture_v2(s, mode)), 0);
+        assert_eq!(d.spin(0, 1), 906);
+        assert_eq!(cu!(cuStreamEndCapture(s, &raw mut graph)), 901);
+        assert_eq!(cu!(cuStreamBeginCapture_v2(0, mode)), 900, "the legacy stream itself cannot capture");
+        assert_eq!(cu!(cuStreamEndCapture(s, &raw mut graph)), 401);
+    }
+}
+
+#[test]
+fn a_capture_ends_in_the_stream_and_thread_where_it_began() {
+    let elsewhere = |mode| {
+        let d = Driver::new();
+        let (s, ctx) = (d.stream(), d.ctx);
+        assert_eq!(cu!(cuStreamBeginCapture_v2(s, mode)), 0);
+        let end = move || {
+            let mut graph = 0;
+            assert_eq!(cu!(cuCtxSetCurrent(ctx)), 0);
+            cu!(cuStreamEndCapture(s, &raw mut graph))
+        };
+        std::thread::spawn(end).join().expect("no panic")
+    };
+    assert_eq!(MODES.map(elsewhere), [908, 908, 0]);
+    let other_stream = capturing(0, |d, s| {
+        let (t, e, mut graph) = (d.stream(), event(), 0);
+        assert_eq!(cu!(cuEventRecord(e, s)) + cu!(cuStreamWaitEvent(t, e, 0)), 0);
+        cu!(cuStreamEndCapture(t, &raw mut graph))
+    });
+    assert_eq!(other_stream, (903, 901));
+}
+
+#[test]
 fn memory_of_graphs_lives_as_long_as_they_do() {
     let d = Driver::new();
     let (s, before) = (d.stream(), d.free());
