@@ -19,6 +19,8 @@ pub enum Kind {
     Managed,
     /// Page-locked host memory.
     Host,
+    /// The program's own host memory, made page-locked.
+    Registered,
     /// Opened from another process.
     Imported,
     /// Backs an array; has no address that programs see.
@@ -238,6 +240,7 @@ impl World {
             *self.pool_used.entry(pool).or_default() -= a.size;
         }
         match a.kind {
+            Kind::Registered => {}
             Kind::Host | Kind::Managed => {
                 if a.device >= 0 {
                     self.uncharge(a.device, a.extent);

@@ -279,18 +279,19 @@ impl World {
     }
 
     fn write_stats(&self) {
+        use std::fmt::Write;
         let Some(path) = &self.config.stats else { return };
         let mut names: Vec<_> = self.calls.iter().collect();
         names.sort_by_key(|(name, _)| **name);
         let mut text = String::new();
         for (name, info) in names {
-            text.push_str(&format!("{name} {}\n", info.count));
+            let _ = writeln!(text, "{name} {}", info.count);
         }
         let peak: u64 = self.accounts.iter().map(|a| a.peak).sum();
         let leaked: u64 = self.allocs.values().map(|a| a.size).sum::<u64>()
             + self.handles.values().map(|h| h.size).sum::<u64>();
         let live = self.allocs.len() + self.handles.len();
-        text.push_str(&format!("peak_used_bytes {peak}\nlive_allocations {live}\nleaked_bytes {leaked}\n"));
+        let _ = writeln!(text, "peak_used_bytes {peak}\nlive_allocations {live}\nleaked_bytes {leaked}");
         if let Err(error) = std::fs::write(path, text) {
             eprintln!("simcuda: SIMCUDA_STATS={path}: {error}");
         }
@@ -334,10 +335,10 @@ extern "C" fn at_exit() {
     if FORKED.load(Ordering::Relaxed) {
         return;
     }
-    if let Some(world) = WORLD.try_lock().ok().as_deref_mut().and_then(Option::as_mut) {
-        if world.pid == std::process::id() {
-            world.write_stats();
-        }
+    if let Some(world) = WORLD.try_lock().ok().as_deref_mut().and_then(Option::as_mut)
+        && world.pid == std::process::id()
+    {
+        world.write_stats();
     }
     EXITED.store(true, Ordering::Relaxed);
 }
@@ -385,7 +386,7 @@ pub fn call(
 }
 
 /// Replaces the driver by a fresh one, for one test after another.
-#[cfg(test)]
+#[cfg(all(test, not(feature = "old-driver")))]
 pub fn replace(config: Config) {
     drop(lock());
     let mut guard = lock();

@@ -15,7 +15,7 @@ impl World {
     }
 
     fn pinned(&self, p: u64) -> bool {
-        self.find(p).is_some_and(|(_, a)| a.kind == Kind::Host)
+        self.find(p).is_some_and(|(_, a)| matches!(a.kind, Kind::Host | Kind::Registered))
     }
 
     /// Whether `[p, p + n)` is memory of some kind; a device address must be allocated or mapped throughout.
@@ -47,7 +47,7 @@ impl World {
             let data = unsafe { std::slice::from_raw_parts(src as *const u8, bytes as usize) };
             Effect::Store { dst, data: data.into() }
         } else {
-            Effect::Copy { dst, src, bytes }
+            Effect::Copy { dst, src, bytes, kernel: false }
         };
         self.submit(s, effect, ns)?;
         let pageable_result = to_host && !self.pinned(dst);

@@ -13,6 +13,7 @@ pub mod copy;
 pub mod device;
 pub mod event;
 pub mod green;
+pub mod host;
 pub mod init;
 pub mod launch;
 pub mod legacy;
@@ -36,6 +37,7 @@ pub fn table() -> Vec<(&'static str, usize)> {
         device::table(),
         event::table(),
         green::table(),
+        host::table(),
         init::table(),
         launch::table(),
         legacy::table(),

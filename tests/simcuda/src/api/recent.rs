@@ -35,9 +35,7 @@ mod present {
         /// Records an event behind all work of a context, on every stream.
         Init fn cuCtxRecordEvent: (context: u64, event: u64) |w| {
             w.usable(context)?;
-            if !w.events.contains_key(&event) {
-                return Err(INVALID_HANDLE);
-            }
+            w.events.get(&event).filter(|e| e.ctx == context).ok_or(INVALID_HANDLE)?;
             w.check_context(context)?;
             let done = w.context_end(context).max(w.engine.now);
             let e = w.events.get_mut(&event).expect("checked above");

@@ -49,7 +49,7 @@ fn every_export_of_the_tables_exists_and_has_a_name() {
 fn an_older_driver_refuses_newer_functions() {
     let d = Driver::with(Config { version: 12_040, ..Config::default() });
     assert_eq!(cu!(cuCtxRecordEvent(d.ctx, 0)), 801);
-    let (mut f, mut why) = (1 as *const _, 7);
+    let (mut f, mut why) = (std::ptr::dangling(), 7);
     let name = c"cuCtxRecordEvent".as_ptr();
     assert_eq!(cu!(cuGetProcAddress_v2(name, &raw mut f, 12_040, 0, &raw mut why)), 500);
     assert!(f.is_null());

@@ -31,14 +31,20 @@ fn memory_is_charged_in_chunks_of_two_mib() {
     let before = d.free();
     let small: Vec<u64> = (0..100).map(|_| d.alloc(MIB + 512)).collect();
     assert_eq!(before - d.free(), 200 << 20);
-    small.iter().for_each(|p| assert_eq!(cu!(cuMemFree_v2(*p)), 0));
+    for p in &small {
+        assert_eq!(cu!(cuMemFree_v2(*p)), 0);
+    }
     assert_eq!(d.free(), before);
     let large: Vec<u64> = (0..100).map(|_| d.alloc(2 * MIB + 512)).collect();
     assert_eq!(before - d.free(), 400 << 20);
-    large.iter().for_each(|p| assert_eq!(cu!(cuMemFree_v2(*p)), 0));
+    for p in &large {
+        assert_eq!(cu!(cuMemFree_v2(*p)), 0);
+    }
     let tiny: Vec<u64> = (0..4096).map(|_| d.alloc(512)).collect();
     assert_eq!(before - d.free(), 2 << 20, "512 B blocks share one chunk");
-    tiny.iter().rev().for_each(|p| assert_eq!(cu!(cuMemFree_v2(*p)), 0));
+    for p in tiny.iter().rev() {
+        assert_eq!(cu!(cuMemFree_v2(*p)), 0);
+    }
     assert_eq!(d.free(), before);
 }
 
@@ -99,7 +105,7 @@ fn virtual_memory_maps_shares_and_faults() {
     let d = Driver::new();
     let before = d.free();
     let size = 2 * MIB;
-    let prop: [i32; 8] = [1, 1, 1, 0, 0, 0, 0, 0];
+    let prop: [u64; 4] = [1 | (1 << 32), 1, 0, 0];
     let prop = prop.as_ptr().cast::<Prop>();
     let access: [i32; 3] = [1, 0, 3];
     let access = access.as_ptr().cast::<Access>();

@@ -84,7 +84,7 @@ fn another_process_opens_the_whole_allocation_and_shares_its_bytes() {
     assert_eq!(bytes, interior, "an interior pointer exports the base");
     let mut own = 0;
     assert_eq!(cu!(cuIpcOpenMemHandle_v2(&raw mut own, Bytes(bytes), 1)), 201, "not in the same process");
-    let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+    let hex = bytes.map(|b| format!("{b:02x}")).concat();
     let test = "tests::process::another_process_opens_the_whole_allocation_and_shares_its_bytes";
     assert_eq!(rerun(test, "importer", &hex), Some(0));
     assert_eq!(d.wrong(p, 1, 78), 0, "the importer's write arrives");
