@@ -64,6 +64,8 @@ impl Area {
                 eprintln!("simcuda: cannot reserve device memory: {}", std::io::Error::last_os_error());
                 std::process::abort();
             }
+            // A crash should not try to dump terabytes.
+            libc::madvise(view, FILE_LEN as usize, libc::MADV_DONTDUMP);
             // Chunks must start on 2 MiB addresses, as the driver's do.
             let aligned = (base as u64).next_multiple_of(CHUNK);
             Area {

@@ -141,6 +141,13 @@ driver! {
         Ok(())
     }
 
+    /// Priorities that streams may have; either pointer may be null.
+    Ctx fn cuCtxGetStreamPriorityRange: (least: *mut i32, greatest: *mut i32) |_w| {
+        give(least, 0);
+        give(greatest, -5);
+        Ok(())
+    }
+
     /// Lets the current context reach another's memory. All memory is reachable here; only the state is kept.
     Ctx fn cuCtxEnablePeerAccess: (peer: u64, flags: u32) |w| {
         let device = w.ctxs.get(&peer).ok_or(INVALID_CONTEXT)?.device;

@@ -31,6 +31,17 @@ pub extern "C" fn simcuda_peak_used_bytes(device: i32) -> u64 {
     lock().as_ref().and_then(|w| w.accounts.get(device as usize)).map_or(0, |a| a.peak)
 }
 
+/// Lets other processes hold this many bytes of a device from now on. Returns 0, or 1 for a device that is not there.
+#[unsafe(no_mangle)]
+pub extern "C" fn simcuda_set_other_used_bytes(device: i32, bytes: u64) -> i32 {
+    let mut guard = lock();
+    match guard.as_mut().and_then(|w| w.accounts.get_mut(device as usize)) {
+        Some(account) => account.others = bytes,
+        None => return 1,
+    }
+    0
+}
+
 /// Virtual time in ns.
 #[unsafe(no_mangle)]
 pub extern "C" fn simcuda_now_ns() -> u64 {

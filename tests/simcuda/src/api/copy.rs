@@ -26,7 +26,8 @@ impl World {
         if self.on_device(p) { self.pieces(p, n, |_, _, _| ()).map_err(|_| INVALID_VALUE) } else { Ok(()) }
     }
 
-    fn copy(&mut self, dst: u64, src: u64, bytes: usize, stream: u64, wait: bool) -> R {
+    /// Copies between addresses of any kind in stream order; with `wait`, as a synchronous call.
+    pub fn copy(&mut self, dst: u64, src: u64, bytes: usize, stream: u64, wait: bool) -> R {
         let bytes = bytes as u64;
         if bytes == 0 {
             return Ok(());

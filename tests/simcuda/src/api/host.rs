@@ -59,4 +59,14 @@ driver! {
 
     /// A hint about managed memory, without effect here.
     Ctx fn cuMemAdvise: (pointer: u64, _bytes: usize, _advice: i32, _device: i32) |w| { w.managed(pointer) }
+
+    /// The same with a location of two integers, passed by value.
+    Ctx fn cuMemPrefetchAsync_v2 [cuMemPrefetchAsync_v2_ptsz]: (pointer: u64, _bytes: usize, _location: u64,
+        _flags: u32, stream: u64) |w| {
+        w.stream(stream)?;
+        w.managed(pointer)
+    }
+
+    /// The same with a location of two integers, passed by value.
+    Ctx fn cuMemAdvise_v2: (pointer: u64, _bytes: usize, _advice: i32, _location: u64) |w| { w.managed(pointer) }
 }

@@ -10,6 +10,7 @@ pub mod capture;
 pub mod context;
 pub mod control;
 pub mod copy;
+pub mod copy2d;
 pub mod device;
 pub mod event;
 pub mod green;
@@ -34,6 +35,7 @@ pub fn table() -> Vec<(&'static str, usize)> {
         capture::table(),
         context::table(),
         copy::table(),
+        copy2d::table(),
         device::table(),
         event::table(),
         green::table(),

@@ -177,3 +177,23 @@ fn memory_of_graphs_lives_as_long_as_they_do() {
     assert_eq!(cu!(cuGraphExecDestroy(exec)), 0);
     assert_eq!(d.free(), before);
 }
+
+#[test]
+fn a_query_tells_what_the_next_operation_depends_on() {
+    let d = Driver::new();
+    let s = d.stream();
+    assert_eq!(cu!(cuStreamBeginCapture_v2(s, 0)) + d.spin(s, 1), 0);
+    let (mut status, mut id, mut graph, mut nodes, mut count) = (0, 0, 0, std::ptr::null(), 7);
+    let told = cu!(cuStreamGetCaptureInfo_v2(
+        s,
+        &raw mut status,
+        &raw mut id,
+        &raw mut graph,
+        &raw mut nodes,
+        &raw mut count
+    ));
+    assert_eq!((told, status, count), (0, 1, 1));
+    let (mut node, mut room) = (0u64, 1);
+    assert_eq!(cu!(cuGraphGetNodes(graph, &raw mut node, &raw mut room)), 0);
+    assert_eq!((cu!(*nodes), room), (node, 1));
+}

@@ -169,3 +169,28 @@ fn failures_are_injected_by_count() {
     assert_eq!(cu!(cuMemFree_v2(p)), 999);
     assert_eq!(cu!(cuMemFree_v2(p)), 999);
 }
+
+#[test]
+fn rows_are_copied_with_their_pitches() {
+    let d = Driver::new();
+    let (mut p, mut pitch) = (0, 0);
+    assert_eq!(cu!(cuMemAllocPitch_v2(&raw mut p, &raw mut pitch, 8, 3, 4)), 0);
+    let words: Vec<u32> = (0..6).collect();
+    let rows: [u64; 16] = [0, 0, 1, words.as_ptr() as u64, 0, 0, 8, 0, 0, 2, 0, p, 0, pitch as u64, 8, 3];
+    assert_eq!(cu!(crate::api::copy2d::cuMemcpy2D_v2(rows.as_ptr().cast())), 0);
+    for row in 0..3u64 {
+        assert_eq!(d.wrong(p + row * pitch as u64, 2, 2 * row as u32), 0, "row {row}");
+    }
+}
+
+#[test]
+fn what_other_processes_hold_is_not_free() {
+    let d = Driver::new();
+    let before = d.free();
+    assert_eq!(crate::api::control::simcuda_set_other_used_bytes(0, 8 << 30), 0);
+    assert_eq!(d.free(), 0);
+    let mut p = 0;
+    assert_eq!(cu!(cuMemAlloc_v2(&raw mut p, 512)), 2);
+    assert_eq!(crate::api::control::simcuda_set_other_used_bytes(0, 0), 0);
+    assert_eq!(d.free(), before);
+}

@@ -4,6 +4,7 @@
 #![allow(clippy::unused_self, clippy::many_single_char_names)]
 
 mod captures;
+mod contexts;
 mod lookup;
 mod memory;
 mod order;
