@@ -32,6 +32,8 @@ pub struct Capture {
     pub graph: u64,
     /// Whether the graph was the program's before.
     pub borrowed: bool,
+    /// Handles of the nodes that the last query was told of; the program reads them from here.
+    pub told: Vec<u64>,
     /// Whether a forbidden call has spoilt it.
     pub invalid: bool,
 }
@@ -136,8 +138,10 @@ impl World {
         self.ids += 1;
         let id = self.ids;
         let thread = self.thread;
-        self.captures
-            .insert(id, Capture { ctx, origin: stream, thread, mode, graph, borrowed, invalid: false });
+        self.captures.insert(
+            id,
+            Capture { ctx, origin: stream, thread, mode, graph, borrowed, told: Vec::new(), invalid: false },
+        );
         self.streams.get_mut(&stream).expect("live stream").capture = Some((id, deps));
         Ok(())
     }

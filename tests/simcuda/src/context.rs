@@ -124,8 +124,7 @@ impl World {
         self.captures.retain(|_, c| c.ctx != ctx);
         self.streams.retain(|_, s| s.ctx != ctx);
         self.events.retain(|_, e| e.ctx != ctx);
-        let owned =
-            |k: Kind| matches!(k, Kind::Plain | Kind::Managed | Kind::Host | Kind::Imported | Kind::Array);
+        let owned = |k: Kind| !matches!(k, Kind::Pool(_) | Kind::Graph);
         let dead: Vec<u64> =
             self.allocs.iter().filter(|(_, a)| a.ctx == ctx && owned(a.kind)).map(|(b, _)| *b).collect();
         for base in dead {

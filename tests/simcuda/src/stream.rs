@@ -154,9 +154,8 @@ impl World {
 
     /// Records an event behind a live stream's work.
     pub fn record_event(&mut self, event: u64, stream: u64) -> R {
-        if !self.events.contains_key(&event) {
-            return Err(INVALID_HANDLE);
-        }
+        let ctx = self.streams[&stream].ctx;
+        self.events.get(&event).filter(|e| e.ctx == ctx).ok_or(INVALID_HANDLE)?;
         self.check_implicit(stream)?;
         let capture = self.streams[&stream].capture.clone();
         if let Some((id, _)) = &capture

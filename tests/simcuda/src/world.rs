@@ -16,6 +16,7 @@ use crate::vmm::{Handle, Mapping};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -44,6 +45,8 @@ pub struct CallInfo {
 pub struct World {
     /// Settings.
     pub config: Config,
+    /// Process that made this state, or initialised it after a fork.
+    pid: u32,
     /// Whether `cuInit` succeeded.
     pub initialised: bool,
     /// Virtual time and pending effects.
@@ -80,6 +83,10 @@ pub struct World {
     pub things: HashMap<u64, Thing>,
     /// Default memory pool of each device.
     pub default_pools: Vec<u64>,
+    /// Current memory pool of each device; 0 means the default one.
+    pub current_pools: Vec<u64>,
+    /// Bytes in use by pool.
+    pub pool_used: HashMap<u64, u64>,
     /// Source of identities that are never reused.
     pub ids: u64,
     /// Current context of the calling thread, 0 if none.
@@ -120,12 +127,17 @@ static EXITED: AtomicBool = AtomicBool::new(false);
 static TRAP: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Contexts that this thread has pushed, the current one last.
-    pub static STACK: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    // Never dropped: destructors of other thread-local values may still call the driver.
+    static STACK: ManuallyDrop<RefCell<Vec<u64>>> = const { ManuallyDrop::new(RefCell::new(Vec::new())) };
     /// Capture mode of this thread: 0 global, 1 thread-local, 2 relaxed.
     pub static MODE: Cell<i32> = const { Cell::new(0) };
     static THREAD: Cell<u64> = const { Cell::new(0) };
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Works on the contexts that the calling thread has pushed, the current one last.
+pub fn stack<T>(f: impl FnOnce(&mut Vec<u64>) -> T) -> T {
+    STACK.with(|s| f(&mut s.borrow_mut()))
 }
 
 /// Marks that the driver runs a function of the program, which must not call the driver.
@@ -156,6 +168,7 @@ impl World {
         });
         World {
             config,
+            pid: std::process::id(),
             initialised: false,
             engine: Engine::default(),
             area: Area::new(),
@@ -174,6 +187,8 @@ impl World {
             execs: HashMap::new(),
             things: HashMap::new(),
             default_pools: vec![0; devices],
+            current_pools: vec![0; devices],
+            pool_used: HashMap::new(),
             ids: 0,
             cur: 0,
             thread: 0,
@@ -213,6 +228,7 @@ impl World {
     /// Marks the driver as initialised, for calls and for children to come.
     pub fn mark_initialised(&mut self) {
         self.initialised = true;
+        self.pid = std::process::id();
         INITIALISED.store(true, Ordering::Relaxed);
     }
 
@@ -245,7 +261,7 @@ impl World {
     }
 
     fn check(&mut self, need: Need) -> R {
-        self.cur = STACK.try_with(|s| s.borrow().last().copied().unwrap_or(0)).unwrap_or(0);
+        self.cur = stack(|s| s.last().copied().unwrap_or(0));
         self.thread = thread_number();
         if need != Need::Nothing && !self.initialised {
             return Err(NOT_INITIALIZED);
@@ -263,18 +279,19 @@ impl World {
     }
 
     fn write_stats(&self) {
+        use std::fmt::Write;
         let Some(path) = &self.config.stats else { return };
         let mut names: Vec<_> = self.calls.iter().collect();
         names.sort_by_key(|(name, _)| **name);
         let mut text = String::new();
         for (name, info) in names {
-            text.push_str(&format!("{name} {}\n", info.count));
+            let _ = writeln!(text, "{name} {}", info.count);
         }
         let peak: u64 = self.accounts.iter().map(|a| a.peak).sum();
         let leaked: u64 = self.allocs.values().map(|a| a.size).sum::<u64>()
             + self.handles.values().map(|h| h.size).sum::<u64>();
         let live = self.allocs.len() + self.handles.len();
-        text.push_str(&format!("peak_used_bytes {peak}\nlive_allocations {live}\nleaked_bytes {leaked}\n"));
+        let _ = writeln!(text, "peak_used_bytes {peak}\nlive_allocations {live}\nleaked_bytes {leaked}");
         if let Err(error) = std::fs::write(path, text) {
             eprintln!("simcuda: SIMCUDA_STATS={path}: {error}");
         }
@@ -309,15 +326,18 @@ pub fn lock() -> MutexGuard<'static, Option<Box<World>>> {
 }
 
 extern "C" fn in_child() {
-    // A child of a process that had used the driver gets "not initialised" from every call, as with the real driver.
-    FORKED.store(true, Ordering::Relaxed);
+    // A child of a process that had initialised the driver gets "not initialised" from every call, as with the real
+    // driver; any other child may initialise it for itself.
+    FORKED.store(INITIALISED.load(Ordering::Relaxed), Ordering::Relaxed);
 }
 
 extern "C" fn at_exit() {
     if FORKED.load(Ordering::Relaxed) {
         return;
     }
-    if let Some(world) = WORLD.try_lock().ok().as_deref_mut().and_then(Option::as_mut) {
+    if let Some(world) = WORLD.try_lock().ok().as_deref_mut().and_then(Option::as_mut)
+        && world.pid == std::process::id()
+    {
         world.write_stats();
     }
     EXITED.store(true, Ordering::Relaxed);
@@ -339,7 +359,7 @@ pub fn call(
             libc::_exit(99);
         }
     }
-    if FORKED.load(Ordering::Relaxed) && INITIALISED.load(Ordering::Relaxed) {
+    if FORKED.load(Ordering::Relaxed) {
         return NOT_INITIALIZED;
     }
     if IN_CALLBACK.try_with(Cell::get).unwrap_or(false) {
@@ -363,4 +383,15 @@ pub fn call(
         }
     }
     code
+}
+
+/// Replaces the driver by a fresh one, for one test after another.
+#[cfg(all(test, not(feature = "old-driver")))]
+pub fn replace(config: Config) {
+    drop(lock());
+    let mut guard = lock();
+    *guard = None;
+    *guard = Some(Box::new(World::new(config)));
+    stack(Vec::clear);
+    MODE.set(0);
 }

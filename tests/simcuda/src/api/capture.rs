@@ -51,6 +51,18 @@ impl World {
         Ok(self.captures.get(id).map_or((2, *id, 0), |c| (if c.invalid { 2 } else { 1 }, *id, c.graph)))
     }
 
+    /// Tells of the nodes that the stream's next operation would depend on; they stay readable until the next query.
+    fn give_deps(&mut self, stream: u64, nodes: *mut *const u64, count: *mut usize) -> R {
+        let s = self.stream(stream)?;
+        let Some((id, deps)) = &self.streams[&s].capture else { return Ok(()) };
+        let Some(c) = self.captures.get_mut(id).filter(|c| !c.invalid) else { return Ok(()) };
+        let all = &self.graphs.get(&c.graph).ok_or(INVALID_VALUE)?.nodes;
+        c.told = deps.iter().map(|d| all[*d].handle).collect();
+        give(nodes, c.told.as_ptr());
+        give(count, c.told.len());
+        Ok(())
+    }
+
     fn give_info(&mut self, stream: u64, status: *mut i32, id: *mut u64, graph: *mut u64) -> R {
         want(status)?;
         let (now, number, g) = self.capture_info(stream)?;
@@ -97,22 +109,20 @@ driver! {
         w.give_info(stream, status, id, std::ptr::null_mut())
     }
 
-    /// The same with the graph. Dependencies are not given out.
+    /// The same with the graph, and the nodes that the next operation would depend on.
     Ctx fn cuStreamGetCaptureInfo_v2 [cuStreamGetCaptureInfo_v2_ptsz]: (stream: u64, status: *mut i32, id: *mut u64,
         graph: *mut u64, nodes: *mut *const u64, count: *mut usize) |w| {
         w.give_info(stream, status, id, graph)?;
-        give(nodes, std::ptr::null());
-        give(count, 0);
+        w.give_deps(stream, nodes, count)?;
         Ok(())
     }
 
-    /// The same with places for edges.
+    /// The same with a place for edges, which never carry data here.
     Ctx fn cuStreamGetCaptureInfo_v3 [cuStreamGetCaptureInfo_v3_ptsz]: (stream: u64, status: *mut i32, id: *mut u64,
         graph: *mut u64, nodes: *mut *const u64, edges: *mut *const c_void, count: *mut usize) |w| {
         w.give_info(stream, status, id, graph)?;
-        give(nodes, std::ptr::null());
         give(edges, std::ptr::null());
-        give(count, 0);
+        w.give_deps(stream, nodes, count)?;
         Ok(())
     }
 

@@ -1,0 +1,110 @@
+//! Work takes effect late, and only what the driver promises to order is ordered.
+
+use super::{Driver, cu};
+use crate::api::recent::{cuCtxRecordEvent, cuCtxWaitEvent};
+use crate::api::{copy::*, event::*, memory::*, stream::*};
+
+const N: u64 = 1024;
+const MS: u64 = 1_000_000;
+
+fn event() -> u64 {
+    let mut e = 0;
+    assert_eq!(cu!(cuEventCreate(&raw mut e, 2)), 0);
+    e
+}
+
+/// An old owner's long kernel is still running when the new owner writes: what a cache must prevent.
+fn reuse(barrier: bool, new_owner: impl Fn(&Driver, u64) -> i32) -> u64 {
+    let d = Driver::new();
+    let p = d.alloc(4 * N as usize);
+    let old = d.stream();
+    assert_eq!(d.fill(old, p, N, 1, 20 * MS), 0);
+    if barrier {
+        let e = event();
+        assert_eq!(cu!(cuCtxRecordEvent(d.ctx, e)), 0);
+        assert_eq!(cu!(cuCtxWaitEvent(d.ctx, e)), 0);
+        assert_eq!(cu!(cuEventQuery(e)), 600, "neither record nor wait blocks the host");
+    }
+    assert_eq!(new_owner(&d, p), 0);
+    d.wrong(p, N, 5000)
+}
+
+#[test]
+fn reuse_without_a_barrier_gives_wrong_data_every_time() {
+    for _ in 0..3 {
+        assert_eq!(reuse(false, |d, p| d.fill(d.stream(), p, N, 5000, 10)), N);
+    }
+}
+
+#[test]
+fn the_barrier_orders_every_kind_of_later_work() {
+    assert_eq!(reuse(true, |d, p| d.fill(d.stream(), p, N, 5000, 10)), 0);
+    assert_eq!(reuse(true, |d, p| d.fill(0, p, N, 5000, 10)), 0, "legacy stream");
+    assert_eq!(reuse(true, |d, p| d.fill(2, p, N, 5000, 10)), 0, "per-thread stream");
+    let words: Vec<u32> = (0..N as u32).map(|i| 5000 + i).collect();
+    let src = words.as_ptr() as u64;
+    assert_eq!(reuse(true, |_, p| cu!(cuMemcpyHtoD_v2(p, src, 4 * N as usize))), 0, "synchronous copy");
+    assert_eq!(reuse(true, |d, p| cu!(cuMemcpyHtoDAsync_v2(p, src, 4 * N as usize, d.stream()))), 0);
+}
+
+#[test]
+fn free_waits_for_all_streams_and_unmap_like_alloc_does_not() {
+    let d = Driver::new();
+    let (p, q) = (d.alloc(4096), d.alloc(4096));
+    let s = d.stream();
+    assert_eq!(d.fill(s, p, N, 1, 20 * MS), 0);
+    let e = event();
+    assert_eq!(cu!(cuEventRecord(e, s)), 0);
+    d.alloc(4096);
+    assert_eq!(cu!(cuEventQuery(e)), 600, "alloc does not wait");
+    assert_eq!(cu!(cuMemFree_v2(q)), 0);
+    assert_eq!(cu!(cuEventQuery(e)), 0, "free waits");
+}
+
+#[test]
+fn the_legacy_stream_waits_for_blocking_streams_and_they_for_it() {
+    for (flags, late) in [(0u32, 0), (1, N)] {
+        let d = Driver::new();
+        let p = d.alloc(4096);
+        let mut s = 0;
+        assert_eq!(cu!(cuStreamCreate(&raw mut s, flags)), 0);
+        assert_eq!(d.fill(s, p, N, 1, MS), 0);
+        assert_eq!(d.fill(0, p, N, 5000, 10), 0);
+        assert_eq!(d.wrong(p, N, 5000), late, "flags {flags}: legacy after the stream");
+        assert_eq!(d.fill(0, p, N, 1, MS), 0);
+        assert_eq!(d.fill(s, p, N, 5000, 10), 0);
+        assert_eq!(d.wrong(p, N, 5000), late, "flags {flags}: the stream after legacy");
+    }
+}
+
+#[test]
+fn events_order_streams() {
+    let d = Driver::new();
+    let p = d.alloc(4096);
+    let (a, b, e) = (d.stream(), d.stream(), event());
+    assert_eq!(d.fill(a, p, N, 1, MS), 0);
+    assert_eq!(cu!(cuEventRecord(e, a)), 0);
+    assert_eq!(cu!(cuStreamWaitEvent(b, e, 0)), 0);
+    assert_eq!(d.fill(b, p, N, 5000, 10), 0);
+    assert_eq!(cu!(cuStreamQuery(b)), 600);
+    assert_eq!(d.wrong(p, N, 5000), 0);
+    assert_eq!(cu!(cuStreamQuery(b)), 0);
+}
+
+#[test]
+fn work_on_freed_memory_faults_the_context_for_good() {
+    let d = Driver::new();
+    let p = d.alloc(4 << 20);
+    assert_eq!(cu!(cuMemFree_v2(p)), 0);
+    let s = d.stream();
+    assert_eq!(d.fill(s, p, N, 1, 10), 0);
+    assert_eq!(cu!(cuStreamSynchronize(s)), 700);
+    let mut q = 7;
+    assert_eq!(cu!(cuMemAlloc_v2(&raw mut q, 512)), 700);
+    assert_eq!(q, 7, "outputs stay untouched");
+    assert_eq!(cu!(crate::api::device::cuDevicePrimaryCtxReset_v2(0)), 0);
+    let mut again = 0;
+    assert_eq!(cu!(crate::api::device::cuDevicePrimaryCtxRetain(&raw mut again, 0)), 0);
+    assert_eq!(again, d.ctx);
+    assert_eq!(cu!(cuMemAlloc_v2(&raw mut q, 512)), 0);
+}
