@@ -17,7 +17,7 @@ fn device_reset() {
 
 #[test]
 fn fork_while_other_threads_allocate() {
-    for way in ["exit", "_exit", "exec"] {
+    for way in ["exit", "_exit", "exec", "system"] {
         let run = same_with_and_without(&Program::new("p2_fork").arg(way));
         run.ok();
         let pid = run.json()["process"]["pid"].as_u64();
@@ -29,7 +29,7 @@ fn fork_while_other_threads_allocate() {
 
 #[test]
 fn forked_children_write_no_report() {
-    for way in ["exit", "_exit", "exec"] {
+    for way in ["exit", "_exit", "exec", "system"] {
         let run = Program::new("p2_fork").arg(way).preload().report_to("report-%p.json").run();
         run.ok();
         let files = std::fs::read_dir(&run.folder).unwrap();
@@ -153,4 +153,26 @@ fn what_ended_threads_freed_is_used_again() {
     assert_eq!(run.count("alloc"), run.printed("allocs"), "{run}");
     // One thread's worth is 5 MiB; sixty-four of them would be 320.
     assert!(run.gauge(0, "reserved_bytes", "peak") <= 32 * MIB, "{run}");
+}
+
+#[test]
+fn several_contexts_of_one_device() {
+    let run = same_with_and_without(&Program::new("contexts"));
+    run.ok();
+    assert_eq!(run.count("alloc"), run.printed("allocs"), "{run}");
+    assert!(run.count("cache_hit") > 0, "{run}");
+    assert_eq!(run.gauge(0, "reserved_bytes", "current"), 0, "{run}");
+    let wrong = Program::new("contexts").preload_unsafe().run();
+    assert!(wrong.stderr.contains("wrong words"), "right even without a barrier: {wrong}");
+}
+
+#[test]
+fn ends_while_other_threads_are_at_work() {
+    for name in ["ends", "ends_shared"] {
+        for _ in 0..5 {
+            let run = same_with_and_without(&Program::new(name).arg("busy"));
+            assert_eq!(run.status.code(), Some(3), "{run}");
+            assert!(run.count("alloc") > 3, "{run}");
+        }
+    }
 }
