@@ -88,3 +88,22 @@ fn free_as_a_barrier_when_asked_for() {
     run.ok();
     assert!(run.count("cache_hit") > 0, "{run}");
 }
+
+#[test]
+fn everything_at_once() {
+    for seed in 1..=6 {
+        let mixture = |threads| Program::new("mixture").arg(seed.to_string()).arg(threads).arg("2000");
+        // With more threads than one, a run is never the same twice.
+        let run = same_with_and_without(&mixture("1"));
+        run.ok();
+        assert_eq!(run.count("alloc"), run.printed("allocs"), "{run}");
+        for conf in ["memory_limit:8GiB", "memory_limit:32MiB", "free_sync:True", "max_split_size_mb:20"] {
+            let run = mixture("4").preload().conf(conf).run();
+            run.ok();
+            assert_eq!(run.count("invalid_free"), 0, "{run}");
+            assert_eq!(run.gauge(0, "external_bytes", "current"), 0, "{run}");
+        }
+    }
+    let wrong = Program::new("mixture").arg("1").arg("4").arg("2000").preload_unsafe().run();
+    assert!(wrong.stderr.contains("wrong words"), "right even without a barrier: {wrong}");
+}
