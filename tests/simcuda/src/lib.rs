@@ -30,6 +30,23 @@
 //! | `SIMCUDA_STATS` | file written at exit: `NAME COUNT` lines, `peak_used_bytes`, `live_allocations`, `leaked_bytes` |
 //! | `SIMCUDA_TRAP_AT_EXIT` | 1: a call after the driver's exit handler ends the process with status 99 |
 //!
+//! # Kernels
+//! Any image loads as a module, and every module has these kernels; `ns` is their duration in virtual time.
+//!
+//! | kernel | what it does |
+//! |---|---|
+//! | `spin(u64 ns)` | takes time |
+//! | `fill(u32 *p, u64 n, u32 v, u64 ns)` | `p[i] = v + i` |
+//! | `check(const u32 *p, u64 n, u32 v, u64 *bad, u64 ns)` | adds to `*bad` how many `p[i]` are not `v + i` |
+//! | `copy(u32 *dst, const u32 *src, u64 n, u64 ns)` | copies `n` words |
+//! | `add1(u32 *p, u64 n, u64 ns)` | adds one to `n` words |
+//!
+//! # Limits
+//! Host functions run with the driver locked, in whichever call lets time pass. Counts are written by the handlers of
+//! `exit`, so a process that ends by `_exit` or a signal writes none; the trace is complete in any case. Peer access
+//! rights, exportable handle types and release thresholds of pools are taken and not enforced.
+//!
+//! # Steering
 //! Functions named `simcuda_*` let a test look at and steer the driver from inside the process.
 
 mod api;

@@ -111,8 +111,8 @@ pub enum Thing {
     Function(&'static str),
     /// A memory pool of a device; attributes by number.
     Pool { device: i32, attributes: HashMap<i32, u64> },
-    /// An array, backed by the allocation at this address.
-    Array(u64),
+    /// An array, backed by the allocation with this address and identity.
+    Array(u64, u64),
     /// A green context of a context.
     Green(u64),
 }

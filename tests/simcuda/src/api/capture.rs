@@ -145,7 +145,7 @@ driver! {
             return Err(INVALID_VALUE);
         }
         let h = w.handle();
-        w.graphs.insert(h, Graph::default());
+        w.graphs.insert(h, Graph { ctx: w.cur, ..Graph::default() });
         give(graph, h);
         Ok(())
     }
