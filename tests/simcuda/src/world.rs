@@ -6,7 +6,9 @@
 
 use crate::area::Area;
 use crate::capture::{Capture, Exec, Graph};
-use crate::codes::{INVALID_CONTEXT, NOT_INITIALIZED, NOT_PERMITTED, NOT_SUPPORTED, R, SUCCESS};
+use crate::codes::{
+    DEINITIALIZED, INVALID_CONTEXT, NOT_INITIALIZED, NOT_PERMITTED, NOT_SUPPORTED, R, SUCCESS,
+};
 use crate::config::Config;
 use crate::context::{Context, Primary};
 use crate::engine::Engine;
@@ -351,7 +353,10 @@ pub fn call(
     args: &dyn Fn() -> String,
     body: &mut dyn FnMut(&mut World) -> R,
 ) -> i32 {
-    if EXITED.load(Ordering::Relaxed) && TRAP.load(Ordering::Relaxed) {
+    if EXITED.load(Ordering::Relaxed) {
+        if !TRAP.load(Ordering::Relaxed) {
+            return DEINITIALIZED;
+        }
         let text = format!("simcuda: call to {name} after exit\n");
         // SAFETY: one write and the end of the process.
         unsafe {

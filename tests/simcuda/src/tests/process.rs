@@ -13,7 +13,7 @@ fn rerun(test: &str, role: &str, handle: &str) -> Option<i32> {
     let program = std::env::current_exe().expect("a path");
     let mut command = Command::new(program);
     command.args(["--exact", test, "--nocapture"]).env(ROLE, role).env(BYTES, handle);
-    command.env("SIMCUDA_TRAP_AT_EXIT", "1");
+    command.env("SIMCUDA_TRAP_AT_EXIT", if role == "trapped" { "1" } else { "0" });
     command.output().expect("starts").status.code()
 }
 
@@ -92,18 +92,22 @@ fn another_process_opens_the_whole_allocation_and_shares_its_bytes() {
 
 extern "C" fn late_call() {
     let mut p = 0;
-    cu!(cuMemAlloc_v2(&raw mut p, 512));
+    let code = cu!(cuMemAlloc_v2(&raw mut p, 512));
+    // SAFETY: ends the process with what the call returned.
+    unsafe { libc::_exit(40 + code) };
 }
 
 #[test]
-fn a_call_after_exit_is_trapped() {
+fn a_call_after_exit_is_an_error_and_can_be_trapped() {
     if role().is_some() {
         // SAFETY: registers a function of this program; it runs after the driver's own handler, which comes later.
         unsafe { libc::atexit(late_call) };
         cu!(cuInit(0));
         std::process::exit(0);
     }
-    assert_eq!(rerun("tests::process::a_call_after_exit_is_trapped", "late", ""), Some(99));
+    let test = "tests::process::a_call_after_exit_is_an_error_and_can_be_trapped";
+    assert_eq!(rerun(test, "late", ""), Some(44), "shutting down");
+    assert_eq!(rerun(test, "trapped", ""), Some(99));
 }
 
 #[test]
