@@ -11,7 +11,8 @@ use crate::codes::{
 };
 use crate::engine::Effect;
 use crate::stream::Event;
-use crate::world::{MODE, World};
+use crate::thread::MODE;
+use crate::world::World;
 use std::collections::BTreeSet;
 
 /// The capture mode in which nothing is forbidden.

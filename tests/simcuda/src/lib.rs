@@ -13,7 +13,8 @@
 //! | `context`, `stream`, `capture` | contexts; streams and events; captures and graphs |
 //! | `vmm`, `ipc`, `kernels` | virtual memory management; sharing; built-in kernels |
 //! | `procaddress` | which function a name means at a version |
-//! | `world` | all state, and the gate that every call passes |
+//! | `world`, `thread` | all state; what belongs to a host thread |
+//! | `gate` | the lock, and what every call passes through |
 //! | `api` | the exported functions |
 //!
 //! # Settings
@@ -57,6 +58,7 @@ mod config;
 mod context;
 mod costs;
 mod engine;
+mod gate;
 mod ipc;
 mod kernels;
 mod memory;
@@ -65,5 +67,6 @@ mod stream;
 // The tests call what an older driver does not export.
 #[cfg(all(test, not(feature = "old-driver")))]
 mod tests;
+mod thread;
 mod vmm;
 mod world;

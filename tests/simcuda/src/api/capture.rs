@@ -5,7 +5,8 @@ use crate::capture::{Exec, Graph, RELAXED};
 use crate::codes::{CAPTURE_IMPLICIT, INVALID_HANDLE, INVALID_VALUE, R};
 use crate::engine::Effect;
 use crate::memory::Kind;
-use crate::world::{MODE, World};
+use crate::thread::MODE;
+use crate::world::World;
 use std::ffi::c_void;
 
 /// `CUDA_MEM_ALLOC_NODE_PARAMS`.
