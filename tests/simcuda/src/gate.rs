@@ -25,6 +25,7 @@ pub enum Need {
     /// A current context that is alive and has no fault.
     Ctx,
 }
+
 static WORLD: Mutex<Option<Box<World>>> = Mutex::new(None);
 static INITIALISED: AtomicBool = AtomicBool::new(false);
 static FORKED: AtomicBool = AtomicBool::new(false);
@@ -38,6 +39,7 @@ impl World {
         self.pid = std::process::id();
         INITIALISED.store(true, Ordering::Relaxed);
     }
+
     fn begin(&mut self, name: &'static str) -> R {
         let config = &self.config;
         let info = self.calls.entry(name).or_insert_with(|| {

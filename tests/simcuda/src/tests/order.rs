@@ -148,3 +148,30 @@ fn host_functions_run_in_order_and_must_not_call_the_driver() {
     assert_eq!(cu!(cuStreamSynchronize(s)), 0);
     assert_eq!(HOST_CALLS.load(Relaxed), 800);
 }
+
+/// What the driver's own free promises, under threads: no block reaches a new owner while the old one's work runs.
+#[test]
+fn memory_handed_on_by_the_drivers_free_is_never_written_late() {
+    let d = Driver::new();
+    let ctx = d.ctx;
+    std::thread::scope(|scope| {
+        for thread in 0..4u32 {
+            let d = &d;
+            scope.spawn(move || {
+                assert_eq!(cu!(crate::api::context::cuCtxSetCurrent(ctx)), 0);
+                for round in 0..100 {
+                    let p = d.alloc(256);
+                    let seed = 1000 * (thread + 1) + round;
+                    assert_eq!(d.fill(2, p, 64, seed, u64::from(round % 7) * MS), 0);
+                    let mut words = [0u32; 64];
+                    if round % 2 == 0 {
+                        assert_eq!(cu!(cuMemcpyDtoHAsync_v2(words.as_mut_ptr() as u64, p, 256, 2)), 0);
+                        assert!(words.iter().enumerate().all(|(i, w)| *w == seed + i as u32));
+                    }
+                    assert_eq!(cu!(cuMemFree_v2(p)), 0);
+                }
+            });
+        }
+    });
+    assert_eq!(crate::api::control::simcuda_used_bytes(0), 0);
+}
