@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::GRANULE;
-use super::classes::{CELL, class};
+use super::classes::{CELL, SMALL_MAX, class};
 use super::heap::{Heap, OBJECT};
 use super::record::{Id, NONE, State};
 use super::region::{PAGE, Region};
@@ -77,6 +77,8 @@ impl Heap {
                         pending.insert(id);
                     }
                     State::Live | State::Claimed => {
+                        let indexed = record.size() <= SMALL_MAX || self.index.at(addr) == id;
+                        ensure!(indexed, "block {id} is not in the index");
                         busy += 1;
                         sums.live(record.size(), record.requested());
                     }
@@ -132,10 +134,9 @@ impl Heap {
 
     fn check_pages(&self, id: Id, region: &Region) -> Result<(), String> {
         let record = self.index.arena.get(id);
-        let first = (record.addr() - region.addr).div_ceil(PAGE);
-        let end = (record.end() - region.addr).div_ceil(PAGE);
+        let (first, end) = (record.addr().div_ceil(PAGE), record.end().div_ceil(PAGE));
         for page in first..end {
-            let named = region.pages[page as usize];
+            let named = region.pages[(page - region.addr.div_ceil(PAGE)) as usize];
             ensure!(named == id, "page {page} of {:#x} names {named} and not {id}", region.addr);
         }
         Ok(())
