@@ -178,7 +178,22 @@ impl Player {
     }
 }
 
+/// `time` as an argument leaves the memory out and repeats the timing.
 fn main() {
+    let timing = std::env::args().any(|word| word == "time");
+    if !timing {
+        memory();
+    }
+    println!(
+        "time (second phase)   mean ns a pair   alloc p50  p99   free p50  p99 (timer of ~{} ns taken off)",
+        timer()
+    );
+    for (name, packed) in TRACES {
+        time(name, &parse(packed), if timing { 40 * TIMED_RUNS } else { TIMED_RUNS });
+    }
+}
+
+fn memory() {
     println!("memory     lag  wait  peak live MiB  reserved  ratio  again   grown   given back    waits");
     for (name, packed) in TRACES {
         let ops = parse(packed);
@@ -212,13 +227,7 @@ fn main() {
             );
         }
     }
-    println!(
-        "\ntime (second phase)   mean ns a pair   alloc p50  p99   free p50  p99 (timer of ~{} ns taken off)",
-        timer()
-    );
-    for (name, packed) in TRACES {
-        time(name, &parse(packed));
-    }
+    println!();
 }
 
 /// What reading the clock costs, in ns: the median of many.
@@ -233,10 +242,10 @@ fn timer() -> u64 {
     costs[costs.len() / 2]
 }
 
-fn time(name: &str, ops: &[Op]) {
+fn time(name: &str, ops: &[Op], runs: usize) {
     let pairs = ops.iter().filter(|op| matches!(op, Op::Alloc { .. })).count();
     let mut means = Vec::new();
-    for _ in 0..TIMED_RUNS {
+    for _ in 0..runs {
         let mut player = Player::new(MODES[0], ops.len());
         player.play(ops);
         player.end_phase();
@@ -262,7 +271,7 @@ fn time(name: &str, ops: &[Op]) {
     };
     println!(
         "{name:<22} {:>13} {:>11} {:>4} {:>10} {:>4}",
-        means[TIMED_RUNS / 2],
+        means[runs / 2],
         at(&mut allocs, 50),
         at(&mut allocs, 99),
         at(&mut frees, 50),

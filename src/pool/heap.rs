@@ -166,7 +166,7 @@ impl Heap {
     }
 
     /// [`Index::claim`] under the heap's lock: decides what that left open, and never answers [`Claim::Ask`].
-    pub fn claim(&mut self, addr: u64) -> Claim {
+    pub fn claim(&self, addr: u64) -> Claim {
         let Some((id, start)) = self.locate(addr) else { return Claim::Foreign };
         let record = self.index.arena.get(id);
         if record.claim(addr) {
