@@ -204,12 +204,13 @@ impl Heap {
         }
         let record = self.index.arena.get(id);
         let (_, last) = self.queue;
-        let mut epoch = epoch;
+        let (mut epoch, mut raised) = (epoch, false);
         if last == NONE {
             self.queue.0 = id;
         } else {
             let tail = self.index.arena.get(last);
             // The queue stays in order: who comes late waits for those before it.
+            raised = tail.epoch() > epoch;
             epoch = epoch.max(tail.epoch());
             tail.set_right(id);
         }
@@ -219,7 +220,7 @@ impl Heap {
         record.set_right(NONE);
         self.queue.1 = id;
         self.gauges.pending += record.size();
-        if let Some(region) = self.regions.get_mut(record.region()) {
+        if raised && let Some(region) = self.regions.get_mut(record.region()) {
             region.epoch = region.epoch.max(epoch);
         }
     }
