@@ -6,7 +6,7 @@
 
 use super::Epoch;
 use super::heap::Heap;
-use super::record::{Id, NONE, State};
+use super::record::{Id, NONE, Record, State};
 
 /// The driver's physical granularity; regions are multiples of it where the caller can choose.
 pub const PAGE: u64 = 2 << 20;
@@ -313,13 +313,17 @@ impl Heap {
     }
 
     /// The pages whose first byte the block `from` covers now name `to`.
+    #[inline]
     fn hand_pages(&mut self, from: Id, to: Id) {
         let record = self.index.arena.get(from);
         let addr = record.addr();
         let (first, end) = (addr.div_ceil(PAGE), (addr + record.size()).div_ceil(PAGE));
-        if first == end {
-            return;
+        if first < end {
+            self.fill_pages(record, first, end, to);
         }
+    }
+
+    fn fill_pages(&mut self, record: &Record, first: u64, end: u64, to: Id) {
         let Some(region) = self.regions.get_mut(record.region()) else { return };
         let base = region.addr.div_ceil(PAGE);
         region.pages[(first - base) as usize..(end - base) as usize].fill(to);
