@@ -5,9 +5,10 @@ use std::collections::HashSet;
 use super::GRANULE;
 use super::classes::{CELL, SMALL_MAX, class};
 use super::heap::{Heap, OBJECT};
+use super::lists::{NO_SLAB, QUARTERS};
 use super::record::{Id, NONE, State};
 use super::region::{PAGE, Region};
-use super::slab::{NO_SLAB, Slab};
+use super::slab::Slab;
 
 macro_rules! ensure {
     ($condition:expr, $($text:tt)+) => {
@@ -221,7 +222,7 @@ impl Heap {
         let kept = self.lists[slab.class].kept;
         let expected = if slab.live < slab.capacity { Some(slab.quarter()) } else { None };
         let mut found = None;
-        for quarter in 0..super::slab::QUARTERS {
+        for quarter in 0..QUARTERS {
             if self.slabs_of(slab.class, quarter).any(|other| other == slot) {
                 found = Some(quarter);
             }

@@ -4,9 +4,10 @@ use super::bins::Bins;
 use super::classes::{CLASSES, SMALL_MAX, class_of};
 use super::gauges::Gauges;
 use super::index::{Claim, Claimed, Index};
+use super::lists::SlabLists;
 use super::record::{Id, NONE, State};
 use super::region::{PAGE, Regions};
-use super::slab::{Slab, SlabLists};
+use super::slab::Slab;
 use super::{Epoch, GRANULE};
 
 /// Blocks up to this size are cut from the upper end of a free block, larger ones from the lower end: the short-lived

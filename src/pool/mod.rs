@@ -31,6 +31,7 @@ mod classes;
 mod gauges;
 mod heap;
 mod index;
+mod lists;
 mod pending;
 mod record;
 mod region;
