@@ -11,7 +11,8 @@ use crate::codes::{
 };
 use crate::engine::Effect;
 use crate::stream::Event;
-use crate::world::{MODE, World};
+use crate::thread::MODE;
+use crate::world::World;
 use std::collections::BTreeSet;
 
 /// The capture mode in which nothing is forbidden.
@@ -54,6 +55,8 @@ pub struct Node {
 /// A graph: nodes after what they depend on, and the memory that its allocation nodes made.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
+    /// Context that it dies with.
+    pub ctx: u64,
     /// Operations.
     pub nodes: Vec<Node>,
     /// Bases of allocations.
@@ -126,7 +129,7 @@ impl World {
         let (graph, deps) = match into {
             None => {
                 let h = self.handle();
-                self.graphs.insert(h, Graph::default());
+                self.graphs.insert(h, Graph { ctx, ..Graph::default() });
                 (h, Vec::new())
             }
             Some((h, handles)) => {

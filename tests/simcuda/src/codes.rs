@@ -22,6 +22,7 @@ codes! {
     INVALID_VALUE = 1, "CUDA_ERROR_INVALID_VALUE", "invalid argument";
     OUT_OF_MEMORY = 2, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory";
     NOT_INITIALIZED = 3, "CUDA_ERROR_NOT_INITIALIZED", "initialization error";
+    DEINITIALIZED = 4, "CUDA_ERROR_DEINITIALIZED", "driver shutting down";
     NO_DEVICE = 100, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected";
     INVALID_DEVICE = 101, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal";
     INVALID_CONTEXT = 201, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context";

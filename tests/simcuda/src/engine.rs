@@ -132,7 +132,7 @@ impl World {
                 Ok(())
             }
             Effect::Host { f, data } => {
-                let _in = crate::world::InCallback::enter();
+                let _in = crate::thread::InCallback::enter();
                 // SAFETY: the program passed this function with this argument to cuLaunchHostFunc.
                 unsafe {
                     let f: unsafe extern "C" fn(usize) = std::mem::transmute(*f);
@@ -141,7 +141,7 @@ impl World {
                 Ok(())
             }
             Effect::StreamCallback { f, stream, data } => {
-                let _in = crate::world::InCallback::enter();
+                let _in = crate::thread::InCallback::enter();
                 // SAFETY: the program passed this function with this argument to cuStreamAddCallback.
                 unsafe {
                     let f: unsafe extern "C" fn(u64, i32, usize) = std::mem::transmute(*f);

@@ -160,6 +160,7 @@ const SINCE: &[(&str, u32)] = &[
     ("cuLibraryLoadData", 12_000),
     ("cuLibraryUnload", 12_000),
     ("cuLibraryGetKernel", 12_000),
+    ("cuKernelGetFunction", 12_000),
     ("cuEventRecordWithFlags", 11_010),
     ("cuMemcpy", 4_000),
     ("cuMemcpyAsync", 4_000),

@@ -2,10 +2,11 @@
 
 use super::{give, want};
 use crate::capture::{Exec, Graph, RELAXED};
-use crate::codes::{INVALID_HANDLE, INVALID_VALUE, R};
+use crate::codes::{CAPTURE_IMPLICIT, INVALID_HANDLE, INVALID_VALUE, R};
 use crate::engine::Effect;
 use crate::memory::Kind;
-use crate::world::{MODE, World};
+use crate::thread::MODE;
+use crate::world::World;
 use std::ffi::c_void;
 
 /// `CUDA_MEM_ALLOC_NODE_PARAMS`.
@@ -46,7 +47,10 @@ impl World {
     /// Status, id and graph of the capture that a stream takes part in: 0 none, 1 active, 2 invalidated.
     fn capture_info(&mut self, stream: u64) -> R<(i32, u64, u64)> {
         let s = self.stream(stream)?;
-        self.check_implicit(s)?;
+        if !self.implicit(s).is_empty() {
+            // Asking is an error, and does the capture no harm, as CUDA documents.
+            return Err(CAPTURE_IMPLICIT);
+        }
         let Some((id, _)) = &self.streams[&s].capture else { return Ok((0, 0, 0)) };
         Ok(self.captures.get(id).map_or((2, *id, 0), |c| (if c.invalid { 2 } else { 1 }, *id, c.graph)))
     }
@@ -145,7 +149,7 @@ driver! {
             return Err(INVALID_VALUE);
         }
         let h = w.handle();
-        w.graphs.insert(h, Graph::default());
+        w.graphs.insert(h, Graph { ctx: w.cur, ..Graph::default() });
         give(graph, h);
         Ok(())
     }

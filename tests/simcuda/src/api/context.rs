@@ -2,7 +2,8 @@
 
 use super::{give, want};
 use crate::codes::{INVALID_CONTEXT, INVALID_VALUE, PEER_ALREADY, PEER_NOT_ENABLED, R};
-use crate::world::{World, stack};
+use crate::thread::stack;
+use crate::world::World;
 use std::ffi::c_void;
 
 impl World {

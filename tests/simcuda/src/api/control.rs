@@ -1,7 +1,7 @@
 //! What tests may ask and tell the simulated driver. None of these is a driver call: they cost nothing, count nothing
 //! and need no context.
 
-use crate::world::lock;
+use crate::gate::lock;
 use std::ffi::{CStr, c_char};
 
 fn text<'a>(p: *const c_char) -> Option<&'a str> {

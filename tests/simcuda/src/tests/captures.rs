@@ -126,6 +126,10 @@ fn the_legacy_stream_must_not_meet_a_capturing_blocking_stream() {
         let (mut s, mut graph) = (0, 0);
         assert_eq!(cu!(cuStreamCreate(&raw mut s, 0)), 0);
         assert_eq!(cu!(cuStreamBeginCapture_v2(s, mode)), 0);
+        let mut status = 0;
+        assert_eq!(cu!(cuStreamIsCapturing(0, &raw mut status)), 906);
+        assert_eq!(cu!(cuStreamIsCapturing(s, &raw mut status)), 0);
+        assert_eq!(status, 1, "asking did no harm");
         assert_eq!(d.spin(0, 1), 906);
         assert_eq!(cu!(cuStreamEndCapture(s, &raw mut graph)), 901);
         assert_eq!(cu!(cuStreamBeginCapture_v2(0, mode)), 900, "the legacy stream itself cannot capture");

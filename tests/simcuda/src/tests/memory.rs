@@ -194,3 +194,21 @@ fn what_other_processes_hold_is_not_free() {
     assert_eq!(crate::api::control::simcuda_set_other_used_bytes(0, 0), 0);
     assert_eq!(d.free(), before);
 }
+
+#[test]
+fn a_reset_takes_memory_of_pools_and_graphs_and_stale_arrays_free_nothing() {
+    let d = Driver::new();
+    let before = d.free();
+    let (s, mut p, mut a, mut b, mut ctx) = (d.stream(), 0, 0, 0, 0);
+    let shape: [u64; 3] = [1 << 20, 4, 0x01 | (1 << 32)];
+    assert_eq!(cu!(cuMemAllocAsync(&raw mut p, 4 * MIB, s)), 0);
+    assert_eq!(cu!(cuArrayCreate_v2(&raw mut a, shape.as_ptr().cast())), 0);
+    assert_eq!(cu!(cuDevicePrimaryCtxReset_v2(0)) + cu!(cuDevicePrimaryCtxRetain(&raw mut ctx, 0)), 0);
+    assert_eq!(d.free(), before);
+    assert_eq!(cu!(cuMemFree_v2(p)), 1);
+    for _ in 0..4 {
+        assert_eq!(cu!(cuArrayCreate_v2(&raw mut b, shape.as_ptr().cast())), 0);
+    }
+    assert_eq!(cu!(cuArrayDestroy(a)), 0);
+    assert_eq!(d.free(), before - 16 * MIB as u64, "the new arrays stay");
+}

@@ -37,7 +37,7 @@ impl Driver {
     /// With these settings.
     pub fn with(config: Config) -> Driver {
         let held = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        crate::world::replace(config);
+        crate::gate::replace(config);
         let mut ctx = 0;
         assert_eq!(cu!(cuInit(0)), 0);
         assert_eq!(cu!(cuDevicePrimaryCtxRetain(&raw mut ctx, 0)), 0);

@@ -108,3 +108,70 @@ fn work_on_freed_memory_faults_the_context_for_good() {
     assert_eq!(again, d.ctx);
     assert_eq!(cu!(cuMemAlloc_v2(&raw mut q, 512)), 0);
 }
+
+#[test]
+fn per_thread_streams_of_two_threads_do_not_wait_for_each_other() {
+    let d = Driver::new();
+    let (p, ctx) = (d.alloc(4096), d.ctx);
+    assert_eq!(d.fill(2, p, N, 1, 20 * MS), 0);
+    let d = std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            assert_eq!(cu!(crate::api::context::cuCtxSetCurrent(ctx)), 0);
+            assert_eq!(cu!(cuMemsetD32Async_ptsz(p, 5000, 1, 0)), 0);
+            assert_eq!(cu!(cuStreamSynchronize_ptsz(0)), 0);
+        });
+        other.join().expect("no panic");
+        d
+    });
+    assert_eq!(d.wrong(p, N, 5000), N, "the long kernel of this thread came last");
+    assert_eq!(d.fill(2, p, N, 1, 20 * MS), 0);
+    assert_eq!(cu!(cuMemsetD32Async_ptsz(p, 5000, 1, 0)), 0);
+    assert_eq!(d.wrong(p, 1, 5000), 0, "one thread has one stream");
+}
+
+static HOST_CALLS: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
+
+extern "C" fn on_host(_: usize) {
+    let mut p = 0;
+    HOST_CALLS.store(cu!(cuMemAlloc_v2(&raw mut p, 512)), std::sync::atomic::Ordering::Relaxed);
+}
+
+#[test]
+fn host_functions_run_in_order_and_must_not_call_the_driver() {
+    use std::sync::atomic::Ordering::Relaxed;
+    let d = Driver::new();
+    let s = d.stream();
+    HOST_CALLS.store(-1, Relaxed);
+    assert_eq!(d.spin(s, MS), 0);
+    assert_eq!(cu!(cuLaunchHostFunc(s, on_host as *const () as usize, 0)), 0);
+    assert_eq!(HOST_CALLS.load(Relaxed), -1, "not before its turn");
+    assert_eq!(cu!(cuStreamSynchronize(s)), 0);
+    assert_eq!(HOST_CALLS.load(Relaxed), 800);
+}
+
+/// What the driver's own free promises, under threads: no block reaches a new owner while the old one's work runs.
+#[test]
+fn memory_handed_on_by_the_drivers_free_is_never_written_late() {
+    let d = Driver::new();
+    let ctx = d.ctx;
+    std::thread::scope(|scope| {
+        for thread in 0..4u32 {
+            let d = &d;
+            scope.spawn(move || {
+                assert_eq!(cu!(crate::api::context::cuCtxSetCurrent(ctx)), 0);
+                for round in 0..100 {
+                    let p = d.alloc(256);
+                    let seed = 1000 * (thread + 1) + round;
+                    assert_eq!(d.fill(2, p, 64, seed, u64::from(round % 7) * MS), 0);
+                    let mut words = [0u32; 64];
+                    if round % 2 == 0 {
+                        assert_eq!(cu!(cuMemcpyDtoHAsync_v2(words.as_mut_ptr() as u64, p, 256, 2)), 0);
+                        assert!(words.iter().enumerate().all(|(i, w)| *w == seed + i as u32));
+                    }
+                    assert_eq!(cu!(cuMemFree_v2(p)), 0);
+                }
+            });
+        }
+    });
+    assert_eq!(crate::api::control::simcuda_used_bytes(0), 0);
+}

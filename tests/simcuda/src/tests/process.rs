@@ -2,7 +2,7 @@
 //! again for one of its tests, because a process has one driver.
 
 use super::{Driver, cu};
-use crate::api::{copy::*, init::cuInit, memory::*, share::*};
+use crate::api::{context::*, copy::*, device::*, init::cuInit, memory::*, physical::*, share::*};
 use std::process::Command;
 
 const ROLE: &str = "SIMCUDA_TEST_ROLE";
@@ -13,7 +13,7 @@ fn rerun(test: &str, role: &str, handle: &str) -> Option<i32> {
     let program = std::env::current_exe().expect("a path");
     let mut command = Command::new(program);
     command.args(["--exact", test, "--nocapture"]).env(ROLE, role).env(BYTES, handle);
-    command.env("SIMCUDA_TRAP_AT_EXIT", "1");
+    command.env("SIMCUDA_TRAP_AT_EXIT", if role == "trapped" { "1" } else { "0" });
     command.output().expect("starts").status.code()
 }
 
@@ -92,16 +92,79 @@ fn another_process_opens_the_whole_allocation_and_shares_its_bytes() {
 
 extern "C" fn late_call() {
     let mut p = 0;
-    cu!(cuMemAlloc_v2(&raw mut p, 512));
+    let code = cu!(cuMemAlloc_v2(&raw mut p, 512));
+    // SAFETY: ends the process with what the call returned.
+    unsafe { libc::_exit(40 + code) };
 }
 
 #[test]
-fn a_call_after_exit_is_trapped() {
+fn a_call_after_exit_is_an_error_and_can_be_trapped() {
     if role().is_some() {
         // SAFETY: registers a function of this program; it runs after the driver's own handler, which comes later.
         unsafe { libc::atexit(late_call) };
         cu!(cuInit(0));
         std::process::exit(0);
     }
-    assert_eq!(rerun("tests::process::a_call_after_exit_is_trapped", "late", ""), Some(99));
+    let test = "tests::process::a_call_after_exit_is_an_error_and_can_be_trapped";
+    assert_eq!(rerun(test, "late", ""), Some(44), "shutting down");
+    assert_eq!(rerun(test, "trapped", ""), Some(99));
+}
+
+#[test]
+fn another_process_imports_physical_memory() {
+    let d = Driver::new();
+    let size = 2 << 20;
+    let access: [i32; 3] = [1, 0, 3];
+    let access = access.as_ptr().cast::<Access>();
+    let (mut va, mut h) = (0, 0);
+    assert_eq!(cu!(cuMemAddressReserve(&raw mut va, size, 0, 0, 0)), 0);
+    if role().is_some() {
+        let before = d.free();
+        let fd: usize = std::env::var(BYTES).expect("given").parse().expect("a number");
+        assert_eq!(cu!(cuMemImportFromShareableHandle(&raw mut h, fd, 1)), 0);
+        assert_eq!(cu!(cuMemMap(va, size, 0, h, 0)) + cu!(cuMemSetAccess(va, size, access, 1)), 0);
+        assert_eq!(d.wrong(va, 64, 5000), 0);
+        assert_eq!(d.free(), before, "the exporter pays");
+        assert_eq!(cu!(cuMemUnmap(va, size)) + cu!(cuMemRelease(h)), 0);
+        return;
+    }
+    let prop: [u64; 4] = [1 | (1 << 32), 1, 0, 0];
+    let mut fd = -1;
+    assert_eq!(cu!(cuMemCreate(&raw mut h, size, prop.as_ptr().cast(), 0)), 0);
+    assert_eq!(cu!(cuMemMap(va, size, 0, h, 0)) + cu!(cuMemSetAccess(va, size, access, 1)), 0);
+    assert_eq!(d.fill(0, va, 64, 5000, 10), 0);
+    assert_eq!(d.wrong(va, 64, 5000), 0);
+    assert_eq!(cu!(cuMemExportToShareableHandle(&raw mut fd, h, 1, 0)), 0);
+    let mut same = 0;
+    assert_eq!(cu!(cuMemImportFromShareableHandle(&raw mut same, fd as usize, 1)), 0);
+    assert_eq!(same, h, "at home it is the same memory");
+    assert_eq!(cu!(cuMemRelease(same)), 0);
+    // SAFETY: lets the child inherit the descriptor.
+    unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
+    let test = "tests::process::another_process_imports_physical_memory";
+    assert_eq!(rerun(test, "importer", &fd.to_string()), Some(0));
+}
+
+#[test]
+fn counts_are_written_at_exit() {
+    if role().is_some() {
+        let mut ctx = 0;
+        let mut p = 0;
+        assert_eq!(cu!(cuInit(0)), 0);
+        assert_eq!(cu!(cuDevicePrimaryCtxRetain(&raw mut ctx, 0)) + cu!(cuCtxSetCurrent(ctx)), 0);
+        assert_eq!(cu!(cuMemAlloc_v2(&raw mut p, 512)) + cu!(cuMemAlloc_v2(&raw mut p, 4 << 20)), 0);
+        assert_eq!(cu!(cuMemFree_v2(p)), 0);
+        std::process::exit(0);
+    }
+    let path = std::env::temp_dir().join(format!("simcuda-stats-{}", std::process::id()));
+    let program = std::env::current_exe().expect("a path");
+    let mut command = Command::new(program);
+    command.args(["--exact", "tests::process::counts_are_written_at_exit"]).env(ROLE, "counted");
+    command.env("SIMCUDA_STATS", &path);
+    assert!(command.output().expect("starts").status.success());
+    let text = std::fs::read_to_string(&path).expect("written");
+    std::fs::remove_file(&path).expect("ours");
+    for line in ["cuMemAlloc_v2 2", "peak_used_bytes 6291456", "live_allocations 1", "leaked_bytes 512"] {
+        assert!(text.lines().any(|l| l == line), "{line} not in\n{text}");
+    }
 }
