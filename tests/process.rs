@@ -176,3 +176,14 @@ fn ends_while_other_threads_are_at_work() {
         }
     }
 }
+
+#[test]
+fn captures_survive_beside_threads_that_allocate() {
+    let program = Program::new("capture_beside").arg("1000");
+    program.run().ok();
+    for conf in
+        ["", "memory_limit:12MiB", "free_sync:True", "garbage_collection_threshold:0.3,memory_limit:16MiB"]
+    {
+        program.clone().preload().conf(conf).run().ok();
+    }
+}
