@@ -122,7 +122,8 @@ impl Heap {
             // A block of `max_split` or more is closed to smaller requests.
             chunk = chunk.min(self.rules.max_split.saturating_sub(1));
         }
-        Growth { preferred: minimum.max(chunk / PAGE * PAGE), minimum }
+        // As many such blocks as a chunk holds, and no rest: near a cap the rests would be what is missing.
+        Growth { preferred: minimum.saturating_mul((chunk / minimum).max(1)), minimum }
     }
 
     /// Adds memory that the driver gave. False, and nothing changed, when `addr` or `size` is not a multiple of 512 B, lies
