@@ -88,7 +88,7 @@ if [ -n "$unsafe_library" ]; then
     fi
     unsafe_library=$(readlink -f "$unsafe_library")
 fi
-if ! nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
+if [[ $(nvidia-smi -L 2>/dev/null) != GPU* ]]; then
     echo "gpu.sh: nvidia-smi finds no GPU" >&2
     exit 2
 fi
