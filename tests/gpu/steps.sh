@@ -169,8 +169,8 @@ step_contexts() {
     awk -F ': ' 'NR == FNR { bare[$1] = $2; next }
         { alive = bare[$1] ~ /survives 1.*right 1/; ours = $2 ~ /survives 1.*right 1/; seen++
           if (alive && !ours) { lost++; print "LOST " $0 " (without: " bare[$1] ")" }
-          else if (ours && !alive) { more++; print "MORE " $0 " (without: " bare[$1] ")" }
-          else if (bare[$1] != $2) { print "CODE " $0 " (without: " bare[$1] ")" } }
+          else if (ours && !alive) { more++; print "fact survives only with the library: " $0 " (without: " bare[$1] ")" }
+          else if (bare[$1] != $2) { print "fact codes differ: " $0 " (without: " bare[$1] ")" } }
         END { printf "cases %d\nlost %d\nmore %d\n", seen, lost, more }' \
         "$logs/contexts.capture.bare.out" "$logs/contexts.capture.with.out" >"$logs/contexts.captures.out"
     cat "$logs/contexts.captures.out"
