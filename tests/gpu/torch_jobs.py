@@ -107,7 +107,7 @@ def streams():
 
 
 def main():
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.use_deterministic_algorithms(True)
     # Of the attention kernels only flash attention has a deterministic backward pass for these shapes.
     torch.backends.cuda.enable_cudnn_sdp(False)
     torch.backends.cuda.enable_mem_efficient_sdp(False)
