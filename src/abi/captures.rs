@@ -1,7 +1,7 @@
 //! What opens and closes a stream capture.
 
 use super::table::real;
-use super::types::{CuResult, Graph, GraphNode, Stream};
+use super::types::{CuResult, Graph, GraphNode, Opaque, Stream};
 use crate::life::captures::{self, StreamKey};
 use std::ffi::{c_uint, c_void};
 
@@ -27,6 +27,13 @@ captures! {
         (graph: Graph, dependencies: *const GraphNode, edges: *const c_void, count: usize, mode: c_uint);
     begin_to_graph_ptsz => begin cuStreamBeginCaptureToGraph_ptsz, true
         (graph: Graph, dependencies: *const GraphNode, edges: *const c_void, count: usize, mode: c_uint);
+    begin_again => begin cuStreamBeginRecaptureToGraph, false (mode: c_uint, graph: Graph, callback: Opaque, data: Opaque);
+    begin_again_ptsz => begin cuStreamBeginRecaptureToGraph_ptsz, true
+        (mode: c_uint, graph: Graph, callback: Opaque, data: Opaque);
+    begin_to_cig => begin cuStreamBeginCaptureToCig, false (params: Opaque);
+    begin_to_cig_ptsz => begin cuStreamBeginCaptureToCig_ptsz, true (params: Opaque);
+    end_to_cig => end cuStreamEndCaptureToCig, false ();
+    end_to_cig_ptsz => end cuStreamEndCaptureToCig_ptsz, true ();
     end => end cuStreamEndCapture, false (graph: *mut Graph);
     end_ptsz => end cuStreamEndCapture_ptsz, true (graph: *mut Graph);
 }

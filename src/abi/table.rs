@@ -9,7 +9,8 @@
 
 use super::types::{
     Array, Array3dDescriptor, ArrayDescriptor, Context, CuResult, Device, DevicePtr, Graph, GraphNode,
-    IpcHandle, MemAllocNodeHead, MemAllocationProp, MemHandle, MemPool, MipmappedArray, Opaque, Stream,
+    GraphNodeHead, IpcHandle, MemAllocNodeHead, MemAllocationProp, MemHandle, MemPool, MipmappedArray,
+    Opaque, Stream,
 };
 use super::{arrays, captures, contexts, graphs, identity, memory, procaddress, query, streams, vmm};
 use crate::life::process::{Admission, admit};
@@ -169,6 +170,9 @@ hooks! {
     cuMipmappedArrayDestroy ["cuMipmappedArrayDestroy" @ 5000 legacy] (array: MipmappedArray) => arrays::destroy_mipmapped;
     cuGraphAddMemAllocNode ["cuGraphAddMemAllocNode" @ 11040 legacy] (node: *mut GraphNode, graph: Graph, dependencies: *const GraphNode, count: usize, params: *mut MemAllocNodeHead) => graphs::add_alloc_node;
     cuGraphAddMemFreeNode ["cuGraphAddMemFreeNode" @ 11040 legacy] (node: *mut GraphNode, graph: Graph, dependencies: *const GraphNode, count: usize, address: DevicePtr) => graphs::add_free_node;
+    cuGraphAddNode ["cuGraphAddNode" @ 12020 legacy] (node: *mut GraphNode, graph: Graph, dependencies: *const GraphNode, count: usize, params: *mut GraphNodeHead) => graphs::add_node;
+    cuGraphAddNode_v2 ["cuGraphAddNode" @ 12030 legacy] (node: *mut GraphNode, graph: Graph, dependencies: *const GraphNode, edges: *const c_void, count: usize, params: *mut GraphNodeHead) => graphs::add_node_v2;
+    cuGraphAddNode_v3 ["cuGraphAddNode" @ 13040 legacy] (node: *mut GraphNode, graph: Graph, dependencies: *const GraphNode, edges: *const c_void, count: usize, params: *mut GraphNodeHead) => graphs::add_node_v3;
     cuGraphDestroy ["cuGraphDestroy" @ 10000 legacy] (graph: Graph) => graphs::destroy;
 
     // answers that must agree with the above
@@ -188,6 +192,12 @@ hooks! {
     cuStreamBeginCapture_v2_ptsz ["cuStreamBeginCapture" @ 10010 per_thread] (stream: Stream, mode: c_uint) => captures::begin_ptsz;
     cuStreamBeginCaptureToGraph ["cuStreamBeginCaptureToGraph" @ 12030 legacy] (stream: Stream, graph: Graph, dependencies: *const GraphNode, edges: *const c_void, count: usize, mode: c_uint) => captures::begin_to_graph;
     cuStreamBeginCaptureToGraph_ptsz ["cuStreamBeginCaptureToGraph" @ 12030 per_thread] (stream: Stream, graph: Graph, dependencies: *const GraphNode, edges: *const c_void, count: usize, mode: c_uint) => captures::begin_to_graph_ptsz;
+    cuStreamBeginRecaptureToGraph ["cuStreamBeginRecaptureToGraph" @ 13030 legacy] (stream: Stream, mode: c_uint, graph: Graph, callback: Opaque, data: Opaque) => captures::begin_again;
+    cuStreamBeginRecaptureToGraph_ptsz ["cuStreamBeginRecaptureToGraph" @ 13030 per_thread] (stream: Stream, mode: c_uint, graph: Graph, callback: Opaque, data: Opaque) => captures::begin_again_ptsz;
+    cuStreamBeginCaptureToCig ["cuStreamBeginCaptureToCig" @ 13010 legacy] (stream: Stream, params: Opaque) => captures::begin_to_cig;
+    cuStreamBeginCaptureToCig_ptsz ["cuStreamBeginCaptureToCig" @ 13010 per_thread] (stream: Stream, params: Opaque) => captures::begin_to_cig_ptsz;
+    cuStreamEndCaptureToCig ["cuStreamEndCaptureToCig" @ 13010 legacy] (stream: Stream) => captures::end_to_cig;
+    cuStreamEndCaptureToCig_ptsz ["cuStreamEndCaptureToCig" @ 13010 per_thread] (stream: Stream) => captures::end_to_cig_ptsz;
     cuStreamEndCapture ["cuStreamEndCapture" @ 10000 legacy] (stream: Stream, graph: *mut Graph) => captures::end;
     cuStreamEndCapture_ptsz ["cuStreamEndCapture" @ 10000 per_thread] (stream: Stream, graph: *mut Graph) => captures::end_ptsz;
     cuStreamDestroy_v2 ["cuStreamDestroy" @ 4000 legacy] (stream: Stream) => captures::stream_destroy;
@@ -205,4 +215,117 @@ pub fn export_named(name: &CStr) -> Option<*const c_void> {
 pub fn is_export(address: *mut c_void) -> bool {
     HOOKS.iter().any(|hook| std::ptr::eq(hook.replacement, address))
         || super::runtime::EXPORTS.iter().any(|(_, export)| std::ptr::eq(export.0, address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every function of the driver headers, names only.
+    const KNOWN: &str = include_str!("../../tests/data/driver-functions.tsv");
+
+    /// Functions that look as if they mattered and do not, each with the reason.
+    const EXCUSED: [(&str, &str); 32] = [
+        ("cuArrayGetMemoryRequirements", "asks"),
+        ("cuCtxCreate_v2", "the header's name of a form that is hooked as cuCtxCreate"),
+        ("cuCtxResetPersistingL2Cache", "caches, no memory"),
+        ("cuCtxFromGreenCtx", "hooked by its own name"),
+        (
+            "cuDeviceGraphMemTrim",
+            "returns what no node needs; nodes are charged, not the driver's cache of their memory",
+        ),
+        ("cuDestroyExternalMemory", "another API's memory"),
+        ("cuDestroyExternalSemaphore", "no memory"),
+        ("cuExternalMemoryGetMappedBuffer", "another API's memory"),
+        ("cuExternalMemoryGetMappedMipmappedArray", "another API's memory"),
+        ("cuGraphMemAllocNodeGetParams", "asks"),
+        ("cuGraphMemFreeNodeGetParams", "asks"),
+        ("cuGreenCtxCreate", "its context is seen when it is asked for"),
+        ("cuGreenCtxStreamCreate", "a stream, no memory"),
+        ("cuImportExternalMemory", "another API's memory"),
+        ("cuImportExternalSemaphore", "no memory"),
+        ("cuIpcGetEventHandle", "no memory"),
+        ("cuIpcOpenEventHandle", "no memory"),
+        ("cuMemAddressFree", "addresses, no memory"),
+        ("cuMemAddressReserve", "addresses, no memory"),
+        ("cuMemAllocHost", "the host's memory"),
+        ("cuMemFreeHost", "the host's memory"),
+        ("cuMemGetAllocationGranularity", "asks"),
+        ("cuMemGetAllocationPropertiesFromHandle", "asks"),
+        ("cuMemHostAlloc", "the host's memory"),
+        ("cuMemPoolCreate", "takes memory only when something is allocated from it"),
+        ("cuMemPoolDestroy", "what is allocated from it stays so until it is freed"),
+        ("cuMemPoolImportFromShareableHandle", "another process's memory"),
+        ("cuMemPoolImportPointer", "another process's memory"),
+        ("cuMemPoolTrimTo", "returns memory that nothing is charged for"),
+        ("cuMulticastCreate", "addresses, no memory"),
+        ("cuStreamGetCaptureInfo", "asks"),
+        ("cuThreadExchangeStreamCaptureMode", "called, not hooked"),
+    ];
+
+    fn matters(name: &str) -> bool {
+        let about = [
+            "cuMem",
+            "cuArray",
+            "cuMipmappedArray",
+            "cuGraphAdd",
+            "cuGraphMem",
+            "cuStreamBegin",
+            "cuStreamEnd",
+        ];
+        let about_more =
+            ["cuCtx", "cuDevicePrimaryCtx", "cuGreenCtx", "cuIpc", "cuMulticast", "cuExternalMemory"];
+        let verbs = [
+            "Alloc",
+            "Create",
+            "Free",
+            "Destroy",
+            "Release",
+            "Reset",
+            "Import",
+            "Trim",
+            "Capture",
+            "MemHandle",
+        ];
+        let subject = about.iter().chain(&about_more).any(|start| name.starts_with(start));
+        subject && verbs.iter().any(|verb| name.contains(verb)) || name == "cuGraphAddNode"
+    }
+
+    #[test]
+    fn every_function_of_the_headers_that_allocates_frees_or_captures_is_hooked_or_excused() {
+        let missing: Vec<&str> = KNOWN
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .filter_map(|line| line.split('\t').next())
+            .filter(|name| matters(name))
+            .filter(|name| !EXCUSED.iter().any(|(excused, _)| excused == name))
+            .filter(|name| {
+                !HOOKS.iter().any(|hook| {
+                    hook.query.to_bytes() == name.as_bytes() || hook.symbol.to_bytes() == name.as_bytes()
+                })
+            })
+            .collect();
+        assert!(missing.is_empty(), "neither hooked nor excused: {missing:?}");
+    }
+
+    #[test]
+    fn no_excuse_is_left_over() {
+        for (name, _) in EXCUSED {
+            let known = KNOWN.lines().any(|line| line.split('\t').next() == Some(name));
+            assert!(known, "{name} is in no header");
+        }
+    }
+
+    #[test]
+    fn the_table_names_each_function_once_and_each_version_of_a_query_once() {
+        for (at, hook) in HOOKS.iter().enumerate() {
+            for other in &HOOKS[..at] {
+                assert_ne!(hook.symbol, other.symbol);
+                let same =
+                    hook.query == other.query && hook.version == other.version && hook.flags == other.flags;
+                assert!(!same, "{:?} and {:?} are found by the same query", hook.symbol, other.symbol);
+            }
+            assert!(hook.symbol.to_bytes().starts_with(hook.query.to_bytes()), "{:?}", hook.symbol);
+        }
+    }
 }

@@ -101,6 +101,19 @@ pub struct MemAllocNodeHead {
     pub address: DevicePtr,
 }
 
+/// The head of `CUgraphNodeParams`: the kind of node, and the parameters of a memory allocation if it is one.
+#[repr(C)]
+pub struct GraphNodeHead {
+    /// `CUgraphNodeType`.
+    pub kind: u32,
+    reserved: [u32; 3],
+    /// Valid for [`NODE_MEM_ALLOC`] only.
+    pub alloc: MemAllocNodeHead,
+}
+
+/// `CU_GRAPH_NODE_TYPE_MEM_ALLOC`.
+pub const NODE_MEM_ALLOC: u32 = 10;
+
 /// A `CUipcMemHandle`: 64 bytes, opaque to programs.
 #[repr(C)]
 #[derive(Clone, Copy)]
