@@ -178,7 +178,57 @@ impl Player {
     }
 }
 
+/// `time` as an argument leaves the memory out and repeats the timing.
 fn main() {
+    let timing = std::env::args().any(|word| word == "time");
+    if !timing {
+        memory();
+    }
+    println!(
+        "time (second phase)   mean ns a pair   alloc p50  p99   free p50  p99 (timer of ~{} ns taken off)",
+        timer()
+    );
+    for (name, packed) in TRACES {
+        time(name, &parse(packed), if timing { 40 * TIMED_RUNS } else { TIMED_RUNS });
+    }
+    println!("\nlive blocks   mean ns a pair (random sizes of 1 B to 1 MiB, replacing random blocks)");
+    for live in [100, 1_000, 10_000, 100_000] {
+        println!("{live:>11} {:>16}", scale(live));
+    }
+}
+
+/// A pair's mean time with so many other blocks live, in ns: must not grow but for cache misses.
+fn scale(live: usize) -> u64 {
+    const PAIRS: u64 = 200_000;
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 20) % below
+    };
+    let mut player = Player::new(MODES[0], live);
+    for id in 0..live {
+        let bytes = random(20);
+        let bytes = 1 + random(2 << bytes);
+        player.alloc(id, bytes);
+    }
+    let mut round = |player: &mut Player, pairs: u64| {
+        for _ in 0..pairs {
+            let id = random(live as u64) as usize;
+            let bytes = random(20);
+            let bytes = 1 + random(2 << bytes);
+            player.free(id);
+            player.alloc(id, bytes);
+        }
+    };
+    round(&mut player, PAIRS);
+    let start = Instant::now();
+    round(&mut player, PAIRS);
+    start.elapsed().as_nanos() as u64 / PAIRS
+}
+
+fn memory() {
     println!("memory     lag  wait  peak live MiB  reserved  ratio  again   grown   given back    waits");
     for (name, packed) in TRACES {
         let ops = parse(packed);
@@ -212,13 +262,7 @@ fn main() {
             );
         }
     }
-    println!(
-        "\ntime (second phase)   mean ns a pair   alloc p50  p99   free p50  p99 (timer of ~{} ns taken off)",
-        timer()
-    );
-    for (name, packed) in TRACES {
-        time(name, &parse(packed));
-    }
+    println!();
 }
 
 /// What reading the clock costs, in ns: the median of many.
@@ -233,10 +277,10 @@ fn timer() -> u64 {
     costs[costs.len() / 2]
 }
 
-fn time(name: &str, ops: &[Op]) {
+fn time(name: &str, ops: &[Op], runs: usize) {
     let pairs = ops.iter().filter(|op| matches!(op, Op::Alloc { .. })).count();
     let mut means = Vec::new();
-    for _ in 0..TIMED_RUNS {
+    for _ in 0..runs {
         let mut player = Player::new(MODES[0], ops.len());
         player.play(ops);
         player.end_phase();
@@ -262,7 +306,7 @@ fn time(name: &str, ops: &[Op]) {
     };
     println!(
         "{name:<22} {:>13} {:>11} {:>4} {:>10} {:>4}",
-        means[TIMED_RUNS / 2],
+        means[runs / 2],
         at(&mut allocs, 50),
         at(&mut allocs, 99),
         at(&mut frees, 50),

@@ -55,8 +55,9 @@ fn every_kind_stops_at_the_device_without_a_cap() {
 #[test]
 fn racing_threads_stay_below_the_cap() {
     let overhead = overhead();
-    for threads in ["2", "8"] {
-        let run = Program::new("cap_race").arg(threads).preload().conf("memory_limit:300MiB").run();
+    for (threads, kind) in [("4", "malloc"), ("4", "managed"), ("4", "async"), ("2", "all"), ("8", "all")] {
+        let program = Program::new("cap_race").arg(threads).arg(kind);
+        let run = program.preload().conf("memory_limit:300MiB").run();
         run.ok();
         assert!(run.stat("peak_used_bytes") <= 300 * MIB + overhead, "{overhead} before, {run}");
         assert!(run.count("oom") > 0, "never came near the cap: {run}");
@@ -66,12 +67,17 @@ fn racing_threads_stay_below_the_cap() {
 }
 
 #[test]
-fn cached_memory_gives_way_to_other_kinds() {
-    // The pool fills the cap and gives it all back; nothing of that may be missing to the others.
-    for kind in ["managed", "async", "vmm", "array"] {
-        let run = Program::new("hog").arg(kind).arg("16").preload().conf("memory_limit:512MiB").run();
-        run.ok();
-        assert!(got(&run) >= 480, "{run}");
+fn cached_memory_gives_way_to_every_kind() {
+    for kind in KINDS {
+        let hog = Program::new("hog").arg(kind).arg("16").arg("after-cache").sim("MEMORY", "1GiB");
+        let without = hog.run();
+        without.ok();
+        let capped = hog.clone().preload().conf("memory_limit:512MiB").run();
+        capped.ok();
+        assert!(got(&capped) >= 480, "{capped}");
+        let full = hog.preload().run();
+        full.ok();
+        assert!(got(&full) + 32 >= got(&without), "{full}");
     }
 }
 

@@ -49,7 +49,8 @@ fn every_route_fails_on_a_bad_value() {
         let run = Program::new(name).preload().conf("memory_limit:lots").run();
         assert!(!run.status.success(), "{run}");
         assert!(!run.stdout.contains("ok"), "{run}");
-        assert_eq!(run.stderr.matches("lots").count(), 1, "said once: {run}");
+        let said = run.stderr.lines().filter(|line| line.contains("lots")).count();
+        assert_eq!(said, 1, "{run}");
     }
 }
 

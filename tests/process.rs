@@ -17,7 +17,7 @@ fn device_reset() {
 
 #[test]
 fn fork_while_other_threads_allocate() {
-    for way in ["exit", "_exit", "exec"] {
+    for way in ["exit", "_exit", "exec", "system"] {
         let run = same_with_and_without(&Program::new("p2_fork").arg(way));
         run.ok();
         let pid = run.json()["process"]["pid"].as_u64();
@@ -29,7 +29,7 @@ fn fork_while_other_threads_allocate() {
 
 #[test]
 fn forked_children_write_no_report() {
-    for way in ["exit", "_exit", "exec"] {
+    for way in ["exit", "_exit", "exec", "system"] {
         let run = Program::new("p2_fork").arg(way).preload().report_to("report-%p.json").run();
         run.ok();
         let files = std::fs::read_dir(&run.folder).unwrap();
@@ -122,5 +122,68 @@ fn captures_survive() {
         for (place, survived) in &without_it {
             assert!(!survived || with_it[place], "{place}: broken by the library\n{without}\n{with}");
         }
+    }
+}
+
+#[test]
+fn exported_blocks_arrive_as_themselves() {
+    for name in ["p9_ipc", "p9_ipc_shared"] {
+        let run = same_with_and_without(&Program::new(name).arg("with"));
+        run.ok();
+        assert_eq!(run.printed("imported"), 6, "{run}");
+    }
+}
+
+#[test]
+fn importers_without_the_library_get_an_error_or_the_block() {
+    let run = Program::new("p9_ipc").arg("without").preload().run();
+    run.ok();
+    assert!(run.printed("refused") > 0, "no block was inside a region, so no test: {run}");
+}
+
+#[test]
+fn pointers_are_described_as_the_program_knows_them() {
+    same_with_and_without(&Program::new("p10_ranges")).ok();
+}
+
+#[test]
+fn what_ended_threads_freed_is_used_again() {
+    let run = same_with_and_without(&Program::new("p11_threads"));
+    run.ok();
+    assert_eq!(run.count("alloc"), run.printed("allocs"), "{run}");
+    // One thread's worth is 5 MiB; sixty-four of them would be 320.
+    assert!(run.gauge(0, "reserved_bytes", "peak") <= 32 * MIB, "{run}");
+}
+
+#[test]
+fn several_contexts_of_one_device() {
+    let run = same_with_and_without(&Program::new("contexts"));
+    run.ok();
+    assert_eq!(run.count("alloc"), run.printed("allocs"), "{run}");
+    assert!(run.count("cache_hit") > 0, "{run}");
+    assert_eq!(run.gauge(0, "reserved_bytes", "current"), 0, "{run}");
+    let wrong = Program::new("contexts").preload_unsafe().run();
+    assert!(wrong.stderr.contains("wrong words"), "right even without a barrier: {wrong}");
+}
+
+#[test]
+fn ends_while_other_threads_are_at_work() {
+    for name in ["ends", "ends_shared"] {
+        for _ in 0..5 {
+            let run = same_with_and_without(&Program::new(name).arg("busy"));
+            assert_eq!(run.status.code(), Some(3), "{run}");
+            assert!(run.count("alloc") > 3, "{run}");
+        }
+    }
+}
+
+#[test]
+fn captures_survive_beside_threads_that_allocate() {
+    let program = Program::new("capture_beside").arg("1000");
+    program.run().ok();
+    for conf in
+        ["", "memory_limit:12MiB", "free_sync:True", "garbage_collection_threshold:0.3,memory_limit:16MiB"]
+    {
+        program.clone().preload().conf(conf).run().ok();
     }
 }

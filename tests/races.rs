@@ -70,8 +70,11 @@ fn training_steps() {
 
 #[test]
 fn driver_without_context_events() {
-    for program in [Program::new("pending_only").sim("MEMORY", "1GiB"), Program::new("train").arg("50")] {
-        let run = same_with_and_without(&program.clone().old_driver().sim("DRIVER_VERSION", "12020"));
+    // The older runtime, too: newer ones do not start on such a driver.
+    let programs =
+        [Program::new("pending_only_11").sim("MEMORY", "1GiB"), Program::new("train_11").arg("50")];
+    for program in programs {
+        let run = same_with_and_without(&program.old_driver().sim("DRIVER_VERSION", "11080"));
         run.ok();
         assert!(run.count("cache_hit") > 0, "{run}");
     }
@@ -84,4 +87,23 @@ fn free_as_a_barrier_when_asked_for() {
     let run = program.preload().conf("free_sync:True").run();
     run.ok();
     assert!(run.count("cache_hit") > 0, "{run}");
+}
+
+#[test]
+fn everything_at_once() {
+    for seed in 1..=6 {
+        let mixture = |threads| Program::new("mixture").arg(seed.to_string()).arg(threads).arg("2000");
+        // With more threads than one, a run is never the same twice.
+        let run = same_with_and_without(&mixture("1"));
+        run.ok();
+        assert_eq!(run.count("alloc"), run.printed("allocs"), "{run}");
+        for conf in ["memory_limit:8GiB", "memory_limit:32MiB", "free_sync:True", "max_split_size_mb:20"] {
+            let run = mixture("4").preload().conf(conf).run();
+            run.ok();
+            assert_eq!(run.count("invalid_free"), 0, "{run}");
+            assert_eq!(run.gauge(0, "external_bytes", "current"), 0, "{run}");
+        }
+    }
+    let wrong = Program::new("mixture").arg("1").arg("4").arg("2000").preload_unsafe().run();
+    assert!(wrong.stderr.contains("wrong words"), "right even without a barrier: {wrong}");
 }

@@ -2,7 +2,7 @@
 
 mod harness;
 
-use harness::{MIB, Program};
+use harness::{MIB, Program, build};
 use serde_json::Value;
 use std::fs;
 
@@ -158,4 +158,29 @@ fn the_end_is_named() {
     let (exit, hard) = (ended("exit"), ended("_exit"));
     assert_ne!(exit, hard, "exit and _exit are told apart");
     assert!(hard.contains("_exit"), "{hard}");
+}
+
+#[test]
+fn each_process_of_a_job_reports_for_itself() {
+    let bin = build::programs().join("bin");
+    let script = format!("{0}/route_static; {0}/route_driver; {0}/hello; true", bin.display());
+    let run = Program::at("/bin/sh").arg("-c").arg(script).preload().report_to("r-%e-%p.json").run();
+    run.ok();
+    let mut names: Vec<_> = fs::read_dir(&run.folder)
+        .unwrap()
+        .map(|file| file.unwrap().file_name().to_string_lossy().into_owned())
+        .filter(|name| name.starts_with("r-"))
+        .map(|name| name.split('-').nth(1).unwrap().to_owned())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["route_driver", "route_static"], "{run}");
+}
+
+#[test]
+fn logging_goes_to_stderr_only() {
+    let plain = Program::new("route_static").run();
+    let run = Program::new("route_static").preload().env("GPUCACHE_LOG", "trace").run();
+    run.ok();
+    assert_eq!(run.stdout, plain.stdout, "{run}");
+    assert!(run.library_lines().len() > 1, "{run}");
 }

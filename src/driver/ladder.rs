@@ -1,7 +1,8 @@
 //! What a miss tries, in order, until only "out of memory" is left. After every step that may have freed something the
 //! heap is searched again.
 //!
-//! 1. ask which sealed epochs are done, and take any clean memory that fits, splitting if need be;
+//! 1. ask which sealed epochs are done; wait for pending memory if that has not been done for a while; then take any
+//!    clean memory that fits, splitting if need be;
 //! 2. wait, on the device, for memory that is only pending, unless the heap may still grow within the slack that
 //!    rotation may use: blocks then go round first in, first out, and are done when their turn comes again;
 //! 3. grow within the cap, giving idle regions back first where the high-water mark would rise;
@@ -14,12 +15,14 @@
 use super::server::Server;
 use super::{CuResult, Gpu};
 use crate::policy::gc::{self, FreeRegion};
-use crate::pool::{Epoch, Fit};
+use crate::pool::{Epoch, Fit, SMALL_MAX};
 use std::time::Instant;
 
+/// Requests served between two waits that are not forced: with 16 a wait costs a program of overlapping streams nothing
+/// measurable, with one it costs it all overlap.
+const SERVED_PER_BARRIER: u32 = 16;
 /// Memory that rotation may cost beyond what is live at the peak: this much, or a thirty-second, whichever is more. One
-/// wait makes all of it clean, so it serves 16 reuses and more for blocks of up to 2 MiB: with 16 a wait costs a program
-/// of overlapping streams nothing measurable, with one it costs it all overlap.
+/// wait makes all of it clean, so it serves 16 reuses and more for blocks of up to 2 MiB.
 const ROTATION_BYTES: u64 = 32 << 20;
 const ROTATION_SHARE: u64 = 32;
 
@@ -32,6 +35,18 @@ enum Plan {
     Wait(Epoch),
     /// Nothing pending would do, or nothing may be waited for.
     Grow,
+}
+
+/// What can still free memory once growing has failed.
+enum Step {
+    /// Order all later work after what is pending.
+    Wait,
+    /// Give this context's idle regions back.
+    GiveBack,
+    /// Give back those of the device's other contexts.
+    Reclaim,
+    /// Other processes and threads may have freed memory meanwhile.
+    AskAgain,
 }
 
 impl<G: Gpu> Server<G> {
@@ -64,7 +79,14 @@ impl<G: Gpu> Server<G> {
         let search = || self.take(bytes, rounded, Fit::Any, true);
 
         let newest = self.inner.lock().newest_freed;
-        self.fence.refresh(newest);
+        if self.fence.refresh(newest)
+            && let Some(address) = self.take(bytes, rounded, Fit::Tight, true)
+        {
+            return Ok(address);
+        }
+        if self.wait_is_due(rounded) {
+            self.wait_until(self.fence.newest_sealed());
+        }
         if let Some(address) = search() {
             return Ok(address);
         }
@@ -89,22 +111,23 @@ impl<G: Gpu> Server<G> {
             Ok(address) => return Ok(address),
             Err(code) => code,
         };
-        for attempt in 0..3 {
+        for step in [Step::Wait, Step::GiveBack, Step::Reclaim, Step::AskAgain] {
             if failure != CuResult::OUT_OF_MEMORY {
                 return Err(failure);
             }
-            let progress = match attempt {
-                0 => self.wait_for_all(),
-                1 => self.give_back(u64::MAX) > 0,
-                _ => (self.books.reclaim)(self.books.device, u64::MAX) > 0,
+            let changed = match step {
+                Step::Wait => self.wait_for_all(),
+                Step::GiveBack => self.give_back(u64::MAX) > 0,
+                Step::Reclaim => (self.books.reclaim)(self.books.device, u64::MAX) > 0,
+                Step::AskAgain => true,
             };
-            if !progress {
+            if !changed {
                 continue;
             }
-            self.inner.lock().counts.retry += 1;
             if let Some(address) = search() {
                 return Ok(address);
             }
+            self.inner.lock().counts.retry += 1;
             match self.grow_and_take(bytes, rounded, true) {
                 Ok(address) => return Ok(address),
                 Err(code) => failure = code,
@@ -113,6 +136,16 @@ impl<G: Gpu> Server<G> {
         // Frees of other threads may have come in while this one climbed.
         self.wait_for_all();
         search().ok_or(failure)
+    }
+
+    /// Whether to wait for pending memory before a larger clean block is cut. Where the GPU lags behind, cutting costs the
+    /// next large request its block, and a program up to three times its memory; a wait this rare costs it nothing.
+    fn wait_is_due(&self, rounded: u64) -> bool {
+        if rounded <= SMALL_MAX || self.fence.gate().capturing() {
+            return false;
+        }
+        let inner = self.inner.lock();
+        inner.served_since_barrier >= SERVED_PER_BARRIER && inner.heap.epoch_needed(rounded).is_some()
     }
 
     /// What to do about a request that no clean memory serves.
@@ -145,6 +178,7 @@ impl<G: Gpu> Server<G> {
             return false;
         }
         let mut inner = self.inner.lock();
+        inner.served_since_barrier = 0;
         inner.counts.barrier += 1;
         self.catch_up(&mut inner);
         true

@@ -85,6 +85,8 @@ pub(super) struct Inner {
     pub seen_retired: Epoch,
     pub allocs_to_poll: u32,
     pub frees_to_seal: u32,
+    /// Requests served since the last wait.
+    pub served_since_barrier: u32,
     pub newest_freed: Epoch,
     pub counts: Counts,
     pub histogram: SizeHistogram,
@@ -123,6 +125,7 @@ impl<G: Gpu> Server<G> {
             seen_retired: 0,
             allocs_to_poll: ALLOCS_PER_POLL,
             frees_to_seal: FREES_PER_SEAL,
+            served_since_barrier: 0,
             newest_freed: 0,
             counts: Counts::default(),
             histogram: SizeHistogram::default(),
@@ -201,6 +204,7 @@ impl<G: Gpu> Server<G> {
         inner.counts.alloc += 1;
         inner.counts.cache_hit += u64::from(hit);
         inner.histogram.record(bytes);
+        inner.served_since_barrier = inner.served_since_barrier.saturating_add(1);
         inner.allocs_to_poll = inner.allocs_to_poll.saturating_sub(1);
         Some(address)
     }

@@ -48,6 +48,25 @@ impl Bins {
     }
 
     pub fn remove(&mut self, arena: &Arena, id: Id) {
+        self.remove_from(arena, id, bin_of(arena.get(id).size()));
+    }
+
+    /// Moves a listed block whose size was `old` to the bin of its new size, which is mostly the same.
+    #[inline]
+    pub fn resized(&mut self, arena: &Arena, id: Id, old: u64) {
+        let from = bin_of(old);
+        if from != bin_of(arena.get(id).size()) {
+            self.remove_from(arena, id, from);
+            self.insert(arena, id);
+        }
+    }
+
+    /// Removes a block that was listed with size `old`.
+    pub fn remove_sized(&mut self, arena: &Arena, id: Id, old: u64) {
+        self.remove_from(arena, id, bin_of(old));
+    }
+
+    fn remove_from(&mut self, arena: &Arena, id: Id, bin: usize) {
         let record = arena.get(id);
         let (left, right) = (record.left(), record.right());
         if right != NONE {
@@ -57,7 +76,6 @@ impl Bins {
             arena.get(left).set_right(right);
             return;
         }
-        let bin = bin_of(record.size());
         self.heads[bin] = right;
         if right == NONE {
             self.words[bin / 64] &= !(1 << (bin % 64));

@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 
 use super::GRANULE;
-use super::classes::{CELL, class};
+use super::classes::{CELL, SMALL_MAX, class};
 use super::heap::{Heap, OBJECT};
+use super::lists::{NO_SLAB, QUARTERS};
 use super::record::{Id, NONE, State};
 use super::region::{PAGE, Region};
-use super::slab::{NO_SLAB, Slab};
+use super::slab::Slab;
 
 macro_rules! ensure {
     ($condition:expr, $($text:tt)+) => {
@@ -77,6 +78,8 @@ impl Heap {
                         pending.insert(id);
                     }
                     State::Live | State::Claimed => {
+                        let indexed = record.size() <= SMALL_MAX || self.index.at(addr) == id;
+                        ensure!(indexed, "block {id} is not in the index");
                         busy += 1;
                         sums.live(record.size(), record.requested());
                     }
@@ -132,10 +135,9 @@ impl Heap {
 
     fn check_pages(&self, id: Id, region: &Region) -> Result<(), String> {
         let record = self.index.arena.get(id);
-        let first = (record.addr() - region.addr).div_ceil(PAGE);
-        let end = (record.end() - region.addr).div_ceil(PAGE);
+        let (first, end) = (record.addr().div_ceil(PAGE), record.end().div_ceil(PAGE));
         for page in first..end {
-            let named = region.pages[page as usize];
+            let named = region.pages[(page - region.addr.div_ceil(PAGE)) as usize];
             ensure!(named == id, "page {page} of {:#x} names {named} and not {id}", region.addr);
         }
         Ok(())
@@ -220,7 +222,7 @@ impl Heap {
         let kept = self.lists[slab.class].kept;
         let expected = if slab.live < slab.capacity { Some(slab.quarter()) } else { None };
         let mut found = None;
-        for quarter in 0..super::slab::QUARTERS {
+        for quarter in 0..QUARTERS {
             if self.slabs_of(slab.class, quarter).any(|other| other == slot) {
                 found = Some(quarter);
             }

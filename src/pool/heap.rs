@@ -4,9 +4,10 @@ use super::bins::Bins;
 use super::classes::{CLASSES, SMALL_MAX, class_of};
 use super::gauges::Gauges;
 use super::index::{Claim, Claimed, Index};
+use super::lists::SlabLists;
 use super::record::{Id, NONE, State};
 use super::region::{PAGE, Regions};
-use super::slab::{Slab, SlabLists};
+use super::slab::Slab;
 use super::{Epoch, GRANULE};
 
 /// Blocks up to this size are cut from the upper end of a free block, larger ones from the lower end: the short-lived
@@ -33,7 +34,9 @@ impl Default for Rules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
     /// A clean object of an existing slab, or a clean block at most an eighth larger than asked: keeps larger blocks whole
-    /// while the caller has other means.
+    /// while the caller has other means. Waiting for pending memory when this finds nothing, at most once in 16
+    /// allocations, before [`Fit::Any`] cuts a larger block, keeps a program whose GPU lags near the memory of one whose
+    /// GPU does not (`benches/NOTES.md`).
     Tight,
     /// Any clean memory.
     Any,
@@ -126,29 +129,47 @@ impl Heap {
     pub(super) fn alloc_block(&mut self, need: u64, requested: u64, fit: Fit) -> Option<u64> {
         let id = self.bins.pick(&self.index.arena, need, self.limit(need, fit))?;
         let size = self.index.arena.get(id).size();
-        self.unbin(id);
-        let mut taken = id;
+        let mut taken = NONE;
         if size > need && need < self.rules.max_split {
-            // Without a record for the rest, the whole block serves.
-            let top = need <= TOP_MAX;
-            if let Some((low, high)) = self.split(id, if top { size - need } else { need }) {
-                let rest = if top { low } else { high };
-                self.bin(rest);
-                taken = if top { high } else { low };
-            }
+            taken = self.cut(id, size, need).unwrap_or(NONE);
+        }
+        if taken == NONE {
+            // An exact fit; or without a record for the rest, the whole block serves.
+            self.unbin(id);
+            taken = id;
         }
         let record = self.index.arena.get(taken);
         record.set_requested(requested);
         let (addr, size, slot) = (record.addr(), record.size(), record.region());
-        self.index.set(addr, 1, taken);
+        if size > SMALL_MAX {
+            // The only one in its cell. A small block in a hole is looked up under the lock instead.
+            self.index.set(addr, 1, taken);
+        }
         record.set_word(addr, State::Live);
         self.occupy(slot);
         self.gauges.win(size, requested);
         Some(addr)
     }
 
+    /// Cuts `need` bytes off the binned block `id` of `size` bytes; the rest stays in the bins. `None`, and nothing changed,
+    /// when the records are exhausted.
+    fn cut(&mut self, id: Id, size: u64, need: u64) -> Option<Id> {
+        let top = need <= TOP_MAX;
+        let (low, high) = self.split(id, if top { size - need } else { need })?;
+        let (taken, rest) = if top { (high, low) } else { (low, high) };
+        if rest == id {
+            self.gauges.clean -= need;
+            self.bins.resized(&self.index.arena, id, size);
+        } else {
+            self.bins.remove_sized(&self.index.arena, id, size);
+            self.gauges.clean -= size;
+            self.bin(rest);
+        }
+        Some(taken)
+    }
+
     /// [`Index::claim`] under the heap's lock: decides what that left open, and never answers [`Claim::Ask`].
-    pub fn claim(&mut self, addr: u64) -> Claim {
+    pub fn claim(&self, addr: u64) -> Claim {
         let Some((id, start)) = self.locate(addr) else { return Claim::Foreign };
         let record = self.index.arena.get(id);
         if record.claim(addr) {
@@ -186,12 +207,13 @@ impl Heap {
         }
         let record = self.index.arena.get(id);
         let (_, last) = self.queue;
-        let mut epoch = epoch;
+        let (mut epoch, mut raised) = (epoch, false);
         if last == NONE {
             self.queue.0 = id;
         } else {
             let tail = self.index.arena.get(last);
             // The queue stays in order: who comes late waits for those before it.
+            raised = tail.epoch() > epoch;
             epoch = epoch.max(tail.epoch());
             tail.set_right(id);
         }
@@ -201,7 +223,7 @@ impl Heap {
         record.set_right(NONE);
         self.queue.1 = id;
         self.gauges.pending += record.size();
-        if let Some(region) = self.regions.get_mut(record.region()) {
+        if raised && let Some(region) = self.regions.get_mut(record.region()) {
             region.epoch = region.epoch.max(epoch);
         }
     }
@@ -242,21 +264,41 @@ impl Heap {
 
     /// Makes a block clean, joined with its clean neighbours.
     pub(super) fn clean(&mut self, id: Id) {
-        let index = self.index;
-        let record = index.arena.get(id);
-        index.unset(record.addr(), 1, id);
+        let arena = &self.index.arena;
+        let record = arena.get(id);
         record.set_state(State::Clean);
-        let (prev, next) = (record.prev(), record.next());
+        let (size, prev, next) = (record.size(), record.prev(), record.next());
+        let free = |id: Id| id != NONE && arena.get(id).state() == State::Clean;
+        let (below, above) = (free(prev), free(next));
+        self.gauges.clean += size;
         let mut whole = id;
-        if prev != NONE && index.arena.get(prev).state() == State::Clean {
-            self.unbin(prev);
-            whole = self.merge(prev, whole);
+        // The larger block's record survives a merge, and mostly stays in its bin: then the bins do not change.
+        let mut listed = None;
+        if below {
+            let other = arena.get(prev).size();
+            if other >= size {
+                listed = Some(other);
+            } else {
+                self.bins.remove(arena, prev);
+            }
+            whole = self.merge(prev, id);
         }
-        if next != NONE && index.arena.get(next).state() == State::Clean {
-            self.unbin(next);
+        if above {
+            let other = arena.get(next).size();
+            if other > arena.get(whole).size() {
+                if let Some(old) = listed {
+                    self.bins.remove_sized(arena, whole, old);
+                }
+                listed = Some(other);
+            } else {
+                self.bins.remove(arena, next);
+            }
             whole = self.merge(whole, next);
         }
-        self.bin(whole);
+        match listed {
+            Some(old) => self.bins.resized(arena, whole, old),
+            None => self.bins.insert(arena, whole),
+        }
     }
 
     pub(super) fn bin(&mut self, id: Id) {

@@ -129,7 +129,7 @@ impl Index {
         }
     }
 
-    /// Number of the heap with a region that covers `addr`.
+    /// Number of the heap with a region that covers `addr`. Takes a shared lock, so not for a forked child.
     pub fn owner_of(&self, addr: u64) -> Option<u32> {
         let regions = self.regions.read();
         let (start, (size, owner)) = regions.range(..=addr).next_back()?;

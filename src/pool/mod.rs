@@ -32,6 +32,7 @@ pub mod epochs;
 mod gauges;
 mod heap;
 mod index;
+mod lists;
 mod pending;
 mod record;
 mod region;

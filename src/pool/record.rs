@@ -142,7 +142,7 @@ const CHUNKS: usize = 8192;
 /// Records that a heap takes at once.
 const BATCH: u32 = 64;
 
-type Chunk = Box<[Record]>;
+type Chunk = Box<[Record; CHUNK as usize]>;
 
 /// All records of the process. Chunks are only ever added; heaps recycle their records and leave them here when they
 /// end.
@@ -177,10 +177,9 @@ impl Arena {
     /// reader without the lock may follow a number that is out of date.
     #[inline]
     pub fn get(&self, id: Id) -> &Record {
-        static NOTHING: OnceLock<Record> = OnceLock::new();
         match self.chunks.get((id / CHUNK) as usize).and_then(OnceLock::get) {
             Some(chunk) => &chunk[(id % CHUNK) as usize],
-            None => NOTHING.get_or_init(Record::default),
+            None => nothing(),
         }
     }
 
@@ -190,12 +189,10 @@ impl Arena {
         if let Some(chain) = spare.chains.pop() {
             return chain;
         }
-        let first = self.bump(&mut spare, BATCH);
+        let Some(first) = self.bump(&mut spare, BATCH) else { return NONE };
         drop(spare);
-        if first != NONE {
-            for id in first..first + BATCH - 1 {
-                self.get(id).set_right(id + 1);
-            }
+        for id in first..first + BATCH - 1 {
+            self.get(id).set_right(id + 1);
         }
         first
     }
@@ -205,19 +202,23 @@ impl Arena {
         let mut spare = self.spare.lock();
         match spare.runs[number].pop() {
             Some(run) => run,
-            None => self.bump(&mut spare, class(number).capacity),
+            None => self.bump(&mut spare, class(number).capacity).unwrap_or(NONE),
         }
     }
 
-    fn bump(&self, spare: &mut Spare, records: u32) -> Id {
+    /// Consecutive records of one chunk, never handed out before; `None` when the arena is full.
+    fn bump(&self, spare: &mut Spare, records: u32) -> Option<Id> {
         let mut first = spare.fresh;
         if first % CHUNK + records > CHUNK {
             first = first.next_multiple_of(CHUNK);
         }
-        let Some(chunk) = self.chunks.get((first / CHUNK) as usize) else { return NONE };
-        chunk.get_or_init(|| (0..CHUNK).map(|_| Record::default()).collect());
+        let chunk = self.chunks.get((first / CHUNK) as usize)?;
+        if chunk.get().is_none() {
+            let records: Vec<Record> = (0..CHUNK).map(|_| Record::default()).collect();
+            chunk.set(Chunk::try_from(records).ok()?).ok()?;
+        }
         spare.fresh = first + records;
-        first
+        Some(first)
     }
 
     /// Takes back the records of a heap that ends: a chain of singles, and a chain of runs per class.
@@ -240,4 +241,11 @@ impl Arena {
     pub fn handed_out(&self) -> u32 {
         self.spare.lock().fresh - 1
     }
+}
+
+/// The record of no block.
+#[cold]
+fn nothing() -> &'static Record {
+    static NOTHING: OnceLock<Record> = OnceLock::new();
+    NOTHING.get_or_init(Record::default)
 }

@@ -1,12 +1,12 @@
 //! Regions: what the driver gave, one allocation each, and the blocks that tile them.
 //!
 //! Blocks tile a region without gaps; `prev` and `next` of their records link them by address. A region also has a page
-//! table, a record number per 2 MiB: the block that covers the page's first byte. It makes any address of a region
+//! table, a record number per 2 MiB of addresses: the block that covers the page's first byte. It makes any address of a region
 //! findable in a few steps, and costs a split or merge one store per 2 MiB of the smaller part.
 
 use super::Epoch;
 use super::heap::Heap;
-use super::record::{Id, NONE, State};
+use super::record::{Id, NONE, Record, State};
 
 /// The driver's physical granularity; regions are multiples of it where the caller can choose.
 pub const PAGE: u64 = 2 << 20;
@@ -49,8 +49,16 @@ pub(super) struct Region {
     pub epoch: Epoch,
     /// The heap's allocation count when the last live block was freed.
     pub idle_since: u64,
-    /// For every 2 MiB from the start, the block that covers that byte.
+    /// For every address in it that is a multiple of 2 MiB, the block that covers that byte.
     pub pages: Vec<Id>,
+}
+
+impl Region {
+    /// The block to start from to find the one at `addr`, which lies in the region.
+    pub fn before(&self, addr: u64) -> Id {
+        let page = (addr / PAGE).checked_sub(self.addr.div_ceil(PAGE));
+        page.and_then(|page| self.pages.get(page as usize)).copied().unwrap_or(self.first)
+    }
 }
 
 #[derive(Default)]
@@ -114,14 +122,18 @@ impl Heap {
             // A block of `max_split` or more is closed to smaller requests.
             chunk = chunk.min(self.rules.max_split.saturating_sub(1));
         }
-        Growth { preferred: minimum.max(chunk / PAGE * PAGE), minimum }
+        // As many such blocks as a chunk holds, and no rest: near a cap the rests would be what is missing.
+        Growth { preferred: minimum.saturating_mul((chunk / minimum).max(1)), minimum }
     }
 
     /// Adds memory that the driver gave. False, and nothing changed, when `addr` or `size` is not a multiple of 512 B, lies
     /// beyond 49 bits or overlaps a known region, or when the records are exhausted: then the memory cannot be pooled.
     #[must_use]
     pub fn add_region(&mut self, addr: u64, size: u64) -> bool {
-        if !addr.is_multiple_of(super::GRANULE) || !size.is_multiple_of(super::GRANULE) {
+        if addr.checked_add(size).is_none()
+            || !addr.is_multiple_of(super::GRANULE)
+            || !size.is_multiple_of(super::GRANULE)
+        {
             return false;
         }
         let Some(id) = self.new_record() else { return false };
@@ -136,7 +148,7 @@ impl Heap {
             busy: 0,
             epoch: 0,
             idle_since: self.clock,
-            pages: vec![id; size.div_ceil(PAGE) as usize],
+            pages: vec![id; ((addr + size).div_ceil(PAGE) - addr.div_ceil(PAGE)) as usize],
         };
         let slot = self.regions.insert(region);
         let record = self.index.arena.get(id);
@@ -187,7 +199,6 @@ impl Heap {
                 State::Live | State::Claimed => self.gauges.lose(size, record.requested()),
                 State::Unused => {}
             }
-            self.index.unset(record.addr(), 1, id);
             self.spare_record(id);
             id = next;
         }
@@ -303,14 +314,19 @@ impl Heap {
     }
 
     /// The pages whose first byte the block `from` covers now name `to`.
+    #[inline]
     fn hand_pages(&mut self, from: Id, to: Id) {
         let record = self.index.arena.get(from);
-        let (addr, size) = (record.addr(), record.size());
-        let Some(region) = self.regions.get_mut(record.region()) else { return };
-        let first = (addr - region.addr).div_ceil(PAGE) as usize;
-        let end = (addr + size - region.addr).div_ceil(PAGE) as usize;
+        let addr = record.addr();
+        let (first, end) = (addr.div_ceil(PAGE), (addr + record.size()).div_ceil(PAGE));
         if first < end {
-            region.pages[first..end].fill(to);
+            self.fill_pages(record, first, end, to);
         }
+    }
+
+    fn fill_pages(&mut self, record: &Record, first: u64, end: u64, to: Id) {
+        let Some(region) = self.regions.get_mut(record.region()) else { return };
+        let base = region.addr.div_ceil(PAGE);
+        region.pages[(first - base) as usize..(end - base) as usize].fill(to);
     }
 }

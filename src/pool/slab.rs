@@ -7,15 +7,12 @@
 use super::classes::{CELL, CLASSES, class};
 use super::gauges::Gauges;
 use super::heap::{Heap, OBJECT};
+use super::lists::{NO_SLAB, QUARTERS};
 use super::record::{Id, NONE, State};
 use super::{Epoch, Fit};
 
-/// Slabs are listed by how full they are, in quarters.
-pub(super) const QUARTERS: usize = 4;
 /// Slabs of a quarter that are asked for an object whose epoch is over, before the next quarter is.
 const PROBES: u32 = 4;
-/// No slab.
-pub(super) const NO_SLAB: u32 = u32::MAX;
 /// Slots in the table of slabs: what a record's tag has room for.
 const SLOTS: usize = 1 << 24;
 
@@ -37,29 +34,10 @@ pub(super) struct Slab {
     /// The latest epoch of its objects.
     pub epoch: Epoch,
     /// Neighbours in its list.
-    left: u32,
-    right: u32,
+    pub left: u32,
+    pub right: u32,
     /// The quarter that it is listed under; [`QUARTERS`] when it is full and in no list.
-    quarter: usize,
-}
-
-/// The slabs of one class.
-pub(super) struct SlabLists {
-    /// First and last slab of each quarter that has room.
-    ends: [(u32, u32); QUARTERS],
-    /// The one slab that may be empty.
-    pub kept: u32,
-}
-
-impl SlabLists {
-    pub const EMPTY: SlabLists = SlabLists { ends: [(NO_SLAB, NO_SLAB); QUARTERS], kept: NO_SLAB };
-}
-
-impl Slab {
-    /// The list that it belongs in.
-    pub fn quarter(&self) -> usize {
-        (self.live as usize * QUARTERS) / self.capacity as usize
-    }
+    pub quarter: usize,
 }
 
 impl Heap {
@@ -328,66 +306,11 @@ impl Heap {
         Some(slot)
     }
 
-    fn relist(&mut self, slot: u32) {
-        let slab = &self.slabs[slot as usize];
-        if slab.quarter != slab.quarter() {
-            self.unlist(slot);
-            self.list(slot);
-        }
-    }
-
-    /// Puts a slab at the end of the list that it belongs to.
-    fn list(&mut self, slot: u32) {
-        let slab = &mut self.slabs[slot as usize];
-        slab.quarter = slab.quarter();
-        slab.right = NO_SLAB;
-        slab.left = NO_SLAB;
-        if slab.quarter == QUARTERS {
-            return;
-        }
-        let ends = &mut self.lists[slab.class].ends[slab.quarter];
-        let last = ends.1;
-        slab.left = last;
-        ends.1 = slot;
-        if last == NO_SLAB {
-            ends.0 = slot;
-        } else {
-            self.slabs[last as usize].right = slot;
-        }
-    }
-
-    fn unlist(&mut self, slot: u32) {
-        let slab = &self.slabs[slot as usize];
-        let (number, quarter, left, right) = (slab.class, slab.quarter, slab.left, slab.right);
-        if quarter == QUARTERS {
-            return;
-        }
-        let ends = &mut self.lists[number].ends[quarter];
-        if left == NO_SLAB {
-            ends.0 = right;
-        } else {
-            self.slabs[left as usize].right = right;
-        }
-        if right == NO_SLAB {
-            self.lists[number].ends[quarter].1 = left;
-        } else {
-            self.slabs[right as usize].left = left;
-        }
-        self.slabs[slot as usize].quarter = QUARTERS;
-    }
-
     /// The smallest epoch not over yet that an object of the class waits for, at the head of its slab's queue.
     pub(super) fn object_epoch(&self, number: usize) -> Option<Epoch> {
         let slabs = (0..QUARTERS).flat_map(|quarter| self.slabs_of(number, quarter));
         let heads = slabs.map(|slot| self.slabs[slot as usize].head).filter(|&head| head != NONE);
         heads.map(|head| self.index.arena.get(head).epoch()).min()
-    }
-
-    /// The slabs of a class that are listed under a quarter.
-    pub(super) fn slabs_of(&self, number: usize, quarter: usize) -> impl Iterator<Item = u32> {
-        let listed = |slot: u32| (slot != NO_SLAB).then_some(slot);
-        let first = listed(self.lists[number].ends[quarter].0);
-        std::iter::successors(first, move |&slot| listed(self.slabs[slot as usize].right))
     }
 }
 

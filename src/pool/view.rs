@@ -5,7 +5,6 @@ use super::classes::class;
 use super::gauges::Usage;
 use super::heap::Heap;
 use super::record::{Id, NONE, State};
-use super::region::PAGE;
 
 /// What a block is to a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +68,7 @@ impl Heap {
     pub(super) fn locate(&self, addr: u64) -> Option<(Id, u64)> {
         let arena = &self.index.arena;
         let region = self.regions.get(self.regions.slot_of(addr)?)?;
-        let mut id = *region.pages.get(((addr - region.addr) / PAGE) as usize)?;
+        let mut id = region.before(addr);
         while arena.get(id).end() <= addr {
             id = arena.get(id).next();
             if id == NONE {

@@ -34,8 +34,8 @@ impl Outcome {
         let report = std::fs::read_to_string(folder.join("report.json")).ok().map(|text| {
             serde_json::from_str(&text).unwrap_or_else(|e| panic!("{what}: report: {e}\n{text}"))
         });
-        let stats = std::fs::read_to_string(folder.join("stats")).unwrap_or_default();
-        let stats = stats
+        let figures = std::fs::read_to_string(folder.join("stats")).unwrap_or_default();
+        let stats = figures
             .lines()
             .filter_map(|line| line.split_once(' '))
             .filter_map(|(name, value)| Some((name.to_owned(), value.trim().parse().ok()?)))

@@ -56,7 +56,7 @@ static inline void tk_init_from(void *(*find)(const char *name)) {
 static inline void *tk_find_by_runtime(const char *name) {
     void *function = NULL;
     enum cudaDriverEntryPointQueryResult status;
-    OK(cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &status));
+    OK(cudaGetDriverEntryPointByVersion(name, &function, 11000, cudaEnableDefault, &status));
     return function;
 }
 

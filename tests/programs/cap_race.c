@@ -1,11 +1,19 @@
-/* Threads that take as much as they get, at once, in several kinds: none may pass the cap. cap_race THREADS */
+/*
+ * Threads that take as much as they get, at once: together they may never pass the cap. Sizes are whole pages of the
+ * device, so that what is asked for is what is taken.
+ *
+ *   cap_race THREADS [malloc|managed|async|all]
+ */
 #include <cuda_runtime.h>
 
 #include "check.h"
 
 #include <pthread.h>
+#include <string.h>
 
 enum { HELD = 64 };
+enum kind { MALLOC, MANAGED, ASYNC, ALL };
+static enum kind chosen = ALL;
 
 static void *greedy(void *argument) {
     unsigned seed = (unsigned)(unsigned long)argument;
@@ -13,22 +21,25 @@ static void *greedy(void *argument) {
         void *p[HELD];
         int kind[HELD], n = 0;
         for (int i = 0; i < HELD; i++) {
-            size_t bytes = (1 + next_random(&seed) % 32) << 20;
-            kind[n] = next_random(&seed) % 4;
-            cudaError_t e = kind[n] == 0   ? cudaMallocAsync(&p[n], bytes, 0)
-                            : kind[n] == 1 ? cudaMallocManaged(&p[n], bytes, cudaMemAttachGlobal)
-                                           : cudaMalloc(&p[n], bytes);
+            size_t bytes = (1 + next_random(&seed) % 16) << 21;
+            kind[n] = chosen == ALL ? (int)(next_random(&seed) % 3) : (int)chosen;
+            cudaError_t e = kind[n] == ASYNC     ? cudaMallocAsync(&p[n], bytes, 0)
+                            : kind[n] == MANAGED ? cudaMallocManaged(&p[n], bytes, cudaMemAttachGlobal)
+                                                 : cudaMalloc(&p[n], bytes);
             if (e == cudaSuccess) n++;
             else EXPECT(e, cudaErrorMemoryAllocation);
         }
         cudaGetLastError();
-        for (int i = 0; i < n; i++) OK(kind[i] == 0 ? cudaFreeAsync(p[i], 0) : cudaFree(p[i]));
+        for (int i = 0; i < n; i++) OK(kind[i] == ASYNC ? cudaFreeAsync(p[i], 0) : cudaFree(p[i]));
     }
     return NULL;
 }
 
 int main(int argc, char **argv) {
     int threads = argc > 1 ? atoi(argv[1]) : 4;
+    static const char *const names[] = {"malloc", "managed", "async", "all"};
+    for (int k = 0; k < 4; k++)
+        if (argc > 2 && !strcmp(argv[2], names[k])) chosen = (enum kind)k;
     pthread_t thread[64];
     OK(cudaFree(0));
     for (int t = 0; t < threads; t++)

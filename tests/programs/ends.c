@@ -1,7 +1,7 @@
 /*
  * Ends in the given way, with memory live and work queued:
  *
- *   ends return|exit|_exit|_Exit|quick_exit|abort|signal|segv|exec|thread|destructor|destructor_free|at_exit_exit
+ *   ends return|exit|_exit|_Exit|quick_exit|abort|signal|segv|exec|thread|destructor|destructor_free|at_exit_exit|busy
  */
 #define _GNU_SOURCE
 #include <cuda_runtime.h>
@@ -21,6 +21,14 @@ static int is(const char *name) { return way && strcmp(way, name) == 0; }
 static void *end_from_thread(void *unused) {
     (void)unused;
     exit(3);
+}
+
+static void *churn(void *unused) {
+    void *p;
+    (void)unused;
+    while (cudaMalloc(&p, 1 << 16) == cudaSuccess) cudaFree(p);
+    pause();
+    return NULL;
 }
 
 /* What a static object's destructor does in programs of other languages. */
@@ -62,6 +70,13 @@ int main(int argc, char **argv) {
         pthread_t thread;
         pthread_create(&thread, NULL, end_from_thread, NULL);
         pthread_join(thread, NULL);
+    }
+    if (is("busy")) {
+        /* Other threads are in the middle of their calls when this one ends the process. */
+        pthread_t thread;
+        for (int i = 0; i < 3; i++) pthread_create(&thread, NULL, churn, NULL);
+        usleep(20000);
+        exit(3);
     }
     return 3;
 }

@@ -1,9 +1,9 @@
 /*
  * Takes memory in blocks of one kind until it gets no more, and says how much it got, with which error, what the last
  * error was, and that the outputs of the failed call were left alone. Then it gives everything back and takes the same
- * amount again: a refusal must cost nothing.
+ * amount again: a refusal must cost nothing. With `after-cache`, plain memory has been taken and freed before.
  *
- *   hog KIND MIB [LIMIT_BLOCKS]
+ *   hog KIND MIB [after-cache]
  */
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -90,11 +90,20 @@ static void give(struct block *b) {
 
 static int from_driver(void) { return is("mipmap") || is("array3d") || is("vmm"); }
 
+/* Takes all plain memory there is and frees it, which leaves a caching allocator full. */
+static void fill_cache(void) {
+    int n = 0;
+    while (n < MAX && cudaMalloc(&block[n].p, 8 << 20) == cudaSuccess) n++;
+    EXPECT(cudaGetLastError(), cudaErrorMemoryAllocation);
+    for (int i = 0; i < n; i++) OK(cudaFree(block[i].p));
+}
+
 int main(int argc, char **argv) {
     if (argc < 3) FAIL("hog KIND MIB");
     kind = argv[1];
     bytes = strtoull(argv[2], NULL, 10) << 20;
     OK(cudaFree(0));
+    if (argc > 3 && !strcmp(argv[3], "after-cache")) fill_cache();
     int count[2] = {0, 0};
     for (int round = 0; round < 2; round++) {
         int e = 0, n = 0;

@@ -2,7 +2,7 @@
  * fork after CUDA use. The children end in the given way while threads of the parent keep allocating, so that any lock
  * may be held at the moment of the fork.
  *
- *   p2_fork exit|_exit|exec|allocate
+ *   p2_fork exit|_exit|exec|allocate|system
  */
 #define _GNU_SOURCE
 #include <cuda_runtime.h>
@@ -34,6 +34,10 @@ int main(int argc, char **argv) {
     for (int t = 0; t < 2; t++) EXPECT(pthread_create(&thread[t], NULL, churn, NULL), 0);
     for (int i = 0; i < 20; i++) {
         fflush(NULL);
+        if (!strcmp(way, "system")) {
+            EXPECT(system("exit 5"), 5 << 8);
+            continue;
+        }
         pid_t child = fork();
         if (child == 0) {
             if (!strcmp(way, "_exit")) _exit(5);

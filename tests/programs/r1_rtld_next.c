@@ -28,8 +28,14 @@ int main(void) {
     ASSERT(dlsym(RTLD_DEFAULT, "cuNoSuchFunction") == NULL);
     const char *error = dlerror();
     ASSERT(error && strstr(error, "cuNoSuchFunction"));
-    /* A hooked name, without a driver in the process: not found, as without any library in front. */
-    ASSERT(dlerror() == NULL);
+    /* Names of CUDA, without a driver or a runtime in the process: not found, whoever is preloaded. */
+    static const char *const names[] = {"cuMemAlloc_v2", "cuGetProcAddress_v2", "cuInit", "cudaMalloc", "cudaFree"};
+    for (int i = 0; i < 5; i++) {
+        ASSERT(dlsym(RTLD_DEFAULT, names[i]) == NULL);
+        ASSERT(dlsym(RTLD_NEXT, names[i]) == NULL);
+        ASSERT(dlsym(self, names[i]) == NULL);
+    }
+    dlerror();
     /* dlsym finds itself. */
     ASSERT(dlsym(RTLD_DEFAULT, "dlsym") == (void *)dlsym);
     printf("ok\n");

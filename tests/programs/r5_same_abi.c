@@ -54,6 +54,14 @@ int main(void) {
     ASSERT(by_resolver("cuStreamBeginCapture", 12000, 0) != by_resolver("cuStreamBeginCapture", 12000, 2));
     ASSERT(by_resolver("cuGetProcAddress", 11030, 0) != by_resolver("cuGetProcAddress", 12000, 0));
 
+    /* The oldest interface, with 32-bit addresses, is not the one that programs mean. */
+    ASSERT(dlsym(libcuda, "cuMemAlloc") == NULL || dlsym(libcuda, "cuMemAlloc") != dlsym(libcuda, "cuMemAlloc_v2"));
+    ASSERT(dlsym(libcuda, "cuMemAlloc") == by_resolver("cuMemAlloc", 2000, 0));
+    ASSERT(dlsym(libcuda, "cuMemFree") == by_resolver("cuMemFree", 3010, 0));
+    ASSERT(dlsym(libcuda, "cuMemGetInfo") == by_resolver("cuMemGetInfo", 2000, 0));
+    ASSERT(by_resolver("cuCtxSynchronize", 12000, 0) != by_resolver("cuCtxSynchronize", 13000, 0));
+    ASSERT(by_resolver("cuCtxGetDevice", 12000, 0) != by_resolver("cuCtxGetDevice", 13000, 0));
+
     /* The asynchronous pair in both kinds of default stream. */
     for (int flags = 0; flags <= 2; flags++) {
         CUdeviceptr p = 0;

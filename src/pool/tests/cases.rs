@@ -136,6 +136,27 @@ fn the_epoch_needed_is_the_first_that_joins_enough() {
 }
 
 #[test]
+fn the_one_block_that_fits_is_found_behind_many_of_its_bin_that_do_not() {
+    let (mut heap, index) = heap();
+    assert!(heap.add_region(1 << 40, 512 * MIB));
+    // Sizes within a sixtieth share a bin.
+    let sizes = std::iter::once(10 * MIB + 100 * 1024).chain(std::iter::repeat_n(10 * MIB + 4096, 40));
+    let mut blocks = Vec::new();
+    for size in sizes {
+        blocks.push(heap.alloc(size, size, Fit::Any, 0).unwrap());
+        heap.alloc(2 * MIB, 2 * MIB, Fit::Any, 0).expect("keeps the neighbours apart");
+    }
+    while let Some(rest) = Some(heap.usage().largest_free).filter(|&rest| rest > 0) {
+        heap.alloc(rest, rest, Fit::Any, 0).unwrap();
+    }
+    for addr in &blocks {
+        free(&mut heap, index, *addr, 0);
+    }
+    let wanted = 10 * MIB + 64 * 1024;
+    assert_eq!(heap.alloc(wanted, wanted, Fit::Any, 0), Some(blocks[0]));
+}
+
+#[test]
 fn a_region_that_cannot_be_indexed_is_refused() {
     let (mut heap, _) = heap();
     assert!(!heap.add_region(1 << 49, 2 * MIB), "beyond 49 bits");

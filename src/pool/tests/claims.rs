@@ -3,8 +3,17 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::super::{Claim, Fit};
+use super::super::{Claim, Claimed, Fit, Heap, Index};
 use super::{MIB, alloc, free, heap};
+
+/// A heap may be locked from any thread, and the index used from all at once.
+const _: () = {
+    const fn sent<T: Send>() {}
+    const fn shared<T: Sync>() {}
+    sent::<Heap>();
+    sent::<Claimed>();
+    shared::<Index>();
+};
 
 #[test]
 fn of_two_threads_that_free_a_block_exactly_one_wins() {

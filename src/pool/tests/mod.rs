@@ -21,7 +21,7 @@ fn heap() -> (Heap, &'static Index) {
 }
 
 /// Takes the live block at `addr`, as cuMemFree would.
-fn claim(heap: &mut Heap, index: &Index, addr: u64) -> Option<Claimed> {
+fn claim(heap: &Heap, index: &Index, addr: u64) -> Option<Claimed> {
     let claim = match index.claim(addr) {
         Claim::Ask { .. } => heap.claim(addr),
         decided => decided,

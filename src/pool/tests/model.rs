@@ -143,7 +143,7 @@ impl Model {
         self.check();
     }
 
-    fn claim(&mut self, addr: u64) -> Claim {
+    fn claim(&self, addr: u64) -> Claim {
         match self.index.claim(addr) {
             Claim::Ask { owner } => {
                 assert_eq!(owner, 7);

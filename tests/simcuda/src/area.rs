@@ -24,6 +24,7 @@ pub struct Area {
     pub fd: i32,
     holes: BTreeMap<u64, u64>,
     ranges: BTreeMap<u64, u64>,
+    reserved: (u64, u64),
 }
 
 impl Area {
@@ -46,9 +47,10 @@ impl Area {
             } else {
                 libc::MAP_FAILED
             };
-            let mut len = 48u64 << 40;
+            let mut len = 52u64 << 40;
             let mut base = libc::MAP_FAILED;
-            while base == libc::MAP_FAILED && len > FILE_LEN {
+            while base == libc::MAP_FAILED && len > 2 * FILE_LEN {
+                len -= 4 << 40;
                 base = libc::mmap(
                     std::ptr::null_mut(),
                     len as usize,
@@ -57,12 +59,13 @@ impl Area {
                     -1,
                     0,
                 );
-                len -= 4 << 40;
             }
             if view == libc::MAP_FAILED || base == libc::MAP_FAILED {
                 eprintln!("simcuda: cannot reserve device memory: {}", std::io::Error::last_os_error());
                 std::process::abort();
             }
+            // A crash should not try to dump terabytes.
+            libc::madvise(view, FILE_LEN as usize, libc::MADV_DONTDUMP);
             // Chunks must start on 2 MiB addresses, as the driver's do.
             let aligned = (base as u64).next_multiple_of(CHUNK);
             Area {
@@ -72,6 +75,7 @@ impl Area {
                 fd,
                 holes: BTreeMap::from([(0, FILE_LEN)]),
                 ranges: BTreeMap::from([(aligned + FILE_LEN, len - CHUNK - FILE_LEN)]),
+                reserved: (base as u64, len),
             }
         }
     }
@@ -126,6 +130,17 @@ impl Area {
     /// Whether `addr` is a device address, mapped or not.
     pub fn contains(&self, addr: u64) -> bool {
         addr >= self.base && addr < self.base + self.len
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: unmaps and closes what `new` made; nobody uses it any more.
+        unsafe {
+            libc::munmap(self.view.cast(), FILE_LEN as usize);
+            libc::munmap(self.reserved.0 as *mut libc::c_void, self.reserved.1 as usize);
+            libc::close(self.fd);
+        }
     }
 }
 

@@ -11,7 +11,8 @@ use crate::codes::{
 };
 use crate::engine::Effect;
 use crate::stream::Event;
-use crate::world::{MODE, World};
+use crate::thread::MODE;
+use crate::world::World;
 use std::collections::BTreeSet;
 
 /// The capture mode in which nothing is forbidden.
@@ -32,6 +33,8 @@ pub struct Capture {
     pub graph: u64,
     /// Whether the graph was the program's before.
     pub borrowed: bool,
+    /// Handles of the nodes that the last query was told of; the program reads them from here.
+    pub told: Vec<u64>,
     /// Whether a forbidden call has spoilt it.
     pub invalid: bool,
 }
@@ -52,6 +55,8 @@ pub struct Node {
 /// A graph: nodes after what they depend on, and the memory that its allocation nodes made.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
+    /// Context that it dies with.
+    pub ctx: u64,
     /// Operations.
     pub nodes: Vec<Node>,
     /// Bases of allocations.
@@ -124,7 +129,7 @@ impl World {
         let (graph, deps) = match into {
             None => {
                 let h = self.handle();
-                self.graphs.insert(h, Graph::default());
+                self.graphs.insert(h, Graph { ctx, ..Graph::default() });
                 (h, Vec::new())
             }
             Some((h, handles)) => {
@@ -136,8 +141,10 @@ impl World {
         self.ids += 1;
         let id = self.ids;
         let thread = self.thread;
-        self.captures
-            .insert(id, Capture { ctx, origin: stream, thread, mode, graph, borrowed, invalid: false });
+        self.captures.insert(
+            id,
+            Capture { ctx, origin: stream, thread, mode, graph, borrowed, told: Vec::new(), invalid: false },
+        );
         self.streams.get_mut(&stream).expect("live stream").capture = Some((id, deps));
         Ok(())
     }

@@ -61,7 +61,7 @@ impl Default for Config {
 impl Config {
     /// Reads the environment; ends the process when a value cannot be understood.
     pub fn from_env() -> Config {
-        match Config::parse(|name| std::env::var(name).ok()) {
+        match Config::parse(|name| std::env::var(name).ok()).and_then(Config::check_names) {
             Ok(config) => config,
             Err(message) => {
                 eprintln!("simcuda: {message}");
@@ -70,11 +70,25 @@ impl Config {
         }
     }
 
+    /// A misspelt function would never fail and never cost anything, and the test would pass for no reason.
+    fn check_names(self) -> Result<Config, String> {
+        let exports = crate::procaddress::exports();
+        let names = self.costs.keys().chain(self.failures.iter().map(|f| &f.name));
+        match names.into_iter().find(|n| !exports.contains_key(n.as_str())) {
+            Some(name) => {
+                Err(format!("{name} in SIMCUDA_FAIL or SIMCUDA_CALL_COST is not an exported function"))
+            }
+            None => Ok(self),
+        }
+    }
+
     /// Parses settings from `get`, which answers by variable name.
     pub fn parse(get: impl Fn(&str) -> Option<String>) -> Result<Config, String> {
         let mut config = Config::default();
         if let Some(text) = get("SIMCUDA_MEMORY") {
-            config.memory = size(&text).ok_or(format!("SIMCUDA_MEMORY={text}: want bytes or e.g. 80GiB"))?;
+            config.memory = size(&text)
+                .filter(|n| *n <= 4 << 40)
+                .ok_or(format!("SIMCUDA_MEMORY={text}: want bytes or e.g. 80GiB, at most 4TiB"))?;
         }
         if let Some(text) = get("SIMCUDA_DEVICES") {
             config.devices = text

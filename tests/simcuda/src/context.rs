@@ -124,8 +124,12 @@ impl World {
         self.captures.retain(|_, c| c.ctx != ctx);
         self.streams.retain(|_, s| s.ctx != ctx);
         self.events.retain(|_, e| e.ctx != ctx);
-        let owned =
-            |k: Kind| matches!(k, Kind::Plain | Kind::Managed | Kind::Host | Kind::Imported | Kind::Array);
+        self.graphs.retain(|_, g| g.ctx != ctx);
+        self.execs.retain(|_, e| e.graph.ctx != ctx);
+        // Pools belong to the device, so their memory outlives a created context; a reset of the device's own context
+        // takes all memory, as read off an H200 (driver 580).
+        let primary = self.primaries.iter().any(|p| p.handle == ctx);
+        let owned = |k: Kind| primary || !matches!(k, Kind::Pool(_));
         let dead: Vec<u64> =
             self.allocs.iter().filter(|(_, a)| a.ctx == ctx && owned(a.kind)).map(|(b, _)| *b).collect();
         for base in dead {

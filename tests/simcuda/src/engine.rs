@@ -22,7 +22,7 @@ pub enum Effect {
     /// Adds one to each of `n` words.
     Add1 { p: u64, n: u64 },
     /// Copies bytes, between device and host addresses of any kind.
-    Copy { dst: u64, src: u64, bytes: u64 },
+    Copy { dst: u64, src: u64, bytes: u64, kernel: bool },
     /// Writes bytes that were taken from the host when the operation was submitted.
     Store { dst: u64, data: Arc<[u8]> },
     /// Fills rows with an element of `width` bytes.
@@ -102,7 +102,10 @@ impl World {
                 self.load(*bad, &mut old)?;
                 self.store(*bad, &(u64::from_ne_bytes(old) + wrong).to_ne_bytes())
             }
-            Effect::Copy { dst, src, bytes } => {
+            Effect::Copy { dst, src, bytes, kernel } => {
+                if *kernel && !(self.reachable(*dst) && self.reachable(*src)) {
+                    return Err(ILLEGAL_ADDRESS);
+                }
                 let (mut at, mut left) = (0u64, *bytes);
                 let mut buffer = vec![0u8; left.min(1 << 20) as usize];
                 while left > 0 {
@@ -129,7 +132,7 @@ impl World {
                 Ok(())
             }
             Effect::Host { f, data } => {
-                let _in = crate::world::InCallback::enter();
+                let _in = crate::thread::InCallback::enter();
                 // SAFETY: the program passed this function with this argument to cuLaunchHostFunc.
                 unsafe {
                     let f: unsafe extern "C" fn(usize) = std::mem::transmute(*f);
@@ -138,7 +141,7 @@ impl World {
                 Ok(())
             }
             Effect::StreamCallback { f, stream, data } => {
-                let _in = crate::world::InCallback::enter();
+                let _in = crate::thread::InCallback::enter();
                 // SAFETY: the program passed this function with this argument to cuStreamAddCallback.
                 unsafe {
                     let f: unsafe extern "C" fn(u64, i32, usize) = std::mem::transmute(*f);
@@ -153,9 +156,13 @@ impl World {
         }
     }
 
+    /// Whether a kernel may try an address: device memory, mapped or not, and registered host memory.
+    fn reachable(&self, p: u64) -> bool {
+        self.area.contains(p) || self.find(p).is_some()
+    }
+
     fn words(&mut self, p: u64, n: u64, mut f: impl FnMut(u64, &mut u32)) -> R {
-        // A kernel can reach device memory and registered host memory only.
-        if !p.is_multiple_of(4) || !(self.area.contains(p) || self.find(p).is_some()) {
+        if !p.is_multiple_of(4) || !self.reachable(p) {
             return Err(ILLEGAL_ADDRESS);
         }
         let bytes = n.checked_mul(4).ok_or(ILLEGAL_ADDRESS)?;

@@ -22,7 +22,10 @@ pub unsafe fn launch(name: &str, params: *const *const u64) -> R<(Effect, u64)> 
         "spin" => (Effect::Nothing, wide(0)),
         "fill" => (Effect::Fill { p: wide(0), n: wide(1), v: narrow(2) }, wide(3)),
         "check" => (Effect::Check { p: wide(0), n: wide(1), v: narrow(2), bad: wide(3) }, wide(4)),
-        "copy" => (Effect::Copy { dst: wide(0), src: wide(1), bytes: wide(2).saturating_mul(4) }, wide(3)),
+        "copy" => (
+            Effect::Copy { dst: wide(0), src: wide(1), bytes: wide(2).saturating_mul(4), kernel: true },
+            wide(3),
+        ),
         "add1" => (Effect::Add1 { p: wide(0), n: wide(1) }, wide(2)),
         _ => return Err(crate::codes::INVALID_HANDLE),
     })

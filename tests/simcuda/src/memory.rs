@@ -19,6 +19,8 @@ pub enum Kind {
     Managed,
     /// Page-locked host memory.
     Host,
+    /// The program's own host memory, made page-locked.
+    Registered,
     /// Opened from another process.
     Imported,
     /// Backs an array; has no address that programs see.
@@ -68,6 +70,8 @@ pub struct Chunk {
 pub struct Account {
     /// Bytes in use.
     pub used: u64,
+    /// Bytes that tests say other processes have.
+    pub others: u64,
     /// Highest value of `used` so far.
     pub peak: u64,
 }
@@ -76,7 +80,7 @@ impl World {
     /// Charges `bytes` to a device, or says that it has no more.
     pub fn charge(&mut self, device: i32, bytes: u64) -> R {
         let a = &mut self.accounts[device as usize];
-        if bytes > self.config.memory.saturating_sub(a.used) {
+        if bytes > self.config.memory.saturating_sub(a.used + a.others) {
             return Err(OUT_OF_MEMORY);
         }
         a.used += bytes;
@@ -194,6 +198,9 @@ impl World {
 
     /// Enters an allocation in the books.
     pub fn record(&mut self, base: u64, alloc: Alloc) {
+        if let Kind::Pool(pool) = alloc.kind {
+            *self.pool_used.entry(pool).or_default() += alloc.size;
+        }
         self.allocs.insert(base, alloc);
     }
 
@@ -231,7 +238,11 @@ impl World {
     /// Takes an allocation out of the books and gives its memory back, whatever its kind.
     pub fn release(&mut self, base: u64) {
         let Some(a) = self.allocs.remove(&base) else { return };
+        if let Kind::Pool(pool) = a.kind {
+            *self.pool_used.entry(pool).or_default() -= a.size;
+        }
         match a.kind {
+            Kind::Registered => {}
             Kind::Host | Kind::Managed => {
                 if a.device >= 0 {
                     self.uncharge(a.device, a.extent);

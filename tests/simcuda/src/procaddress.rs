@@ -45,6 +45,8 @@ const FORMS: &[(&str, &[(u32, &str)])] = &[
     ("cuMemAllocHost", &[(2_000, "cuMemAllocHost"), (3_020, "cuMemAllocHost_v2")]),
     ("cuMemGetInfo", &[(2_000, "cuMemGetInfo"), (3_020, "cuMemGetInfo_v2")]),
     ("cuMemGetAddressRange", &[(2_000, "cuMemGetAddressRange"), (3_020, "cuMemGetAddressRange_v2")]),
+    ("cuMemHostRegister", &[(6_050, "cuMemHostRegister_v2")]),
+    ("cuMemHostGetDevicePointer", &[(3_020, "cuMemHostGetDevicePointer_v2")]),
     ("cuIpcOpenMemHandle", &[(4_010, "cuIpcOpenMemHandle"), (11_000, "cuIpcOpenMemHandle_v2")]),
     ("cuArrayCreate", &[(2_000, "cuArrayCreate"), (3_020, "cuArrayCreate_v2")]),
     ("cuArray3DCreate", &[(2_000, "cuArray3DCreate"), (3_020, "cuArray3DCreate_v2")]),
@@ -57,6 +59,11 @@ const FORMS: &[(&str, &[(u32, &str)])] = &[
     ("cuMemcpyHtoDAsync", &[(2_000, "cuMemcpyHtoDAsync"), (3_020, "cuMemcpyHtoDAsync_v2")]),
     ("cuMemcpyDtoHAsync", &[(2_000, "cuMemcpyDtoHAsync"), (3_020, "cuMemcpyDtoHAsync_v2")]),
     ("cuMemcpyDtoDAsync", &[(2_000, "cuMemcpyDtoDAsync"), (3_020, "cuMemcpyDtoDAsync_v2")]),
+    ("cuMemcpy2D", &[(3_020, "cuMemcpy2D_v2")]),
+    ("cuMemcpy2DUnaligned", &[(3_020, "cuMemcpy2DUnaligned_v2")]),
+    ("cuMemcpy2DAsync", &[(3_020, "cuMemcpy2DAsync_v2")]),
+    ("cuMemPrefetchAsync", &[(8_000, "cuMemPrefetchAsync"), (12_020, "cuMemPrefetchAsync_v2")]),
+    ("cuMemAdvise", &[(8_000, "cuMemAdvise"), (12_020, "cuMemAdvise_v2")]),
     ("cuMemsetD8", &[(2_000, "cuMemsetD8"), (3_020, "cuMemsetD8_v2")]),
     ("cuMemsetD16", &[(2_000, "cuMemsetD16"), (3_020, "cuMemsetD16_v2")]),
     ("cuMemsetD32", &[(2_000, "cuMemsetD32"), (3_020, "cuMemsetD32_v2")]),
@@ -90,6 +97,7 @@ const SINCE: &[(&str, u32)] = &[
     ("cuCtxGetId", 12_000),
     ("cuCtxGetApiVersion", 3_020),
     ("cuCtxGetFlags", 7_000),
+    ("cuCtxGetStreamPriorityRange", 5_050),
     ("cuCtxRecordEvent", 12_050),
     ("cuCtxWaitEvent", 12_050),
     ("cuCtxEnablePeerAccess", 4_000),
@@ -104,6 +112,7 @@ const SINCE: &[(&str, u32)] = &[
     ("cuCtxFromGreenCtx", 12_040),
     ("cuMemAllocManaged", 6_000),
     ("cuMemHostAlloc", 2_020),
+    ("cuMemHostUnregister", 4_000),
     ("cuMemAllocAsync", 11_020),
     ("cuMemFreeAsync", 11_020),
     ("cuMemAllocFromPoolAsync", 11_020),
@@ -151,6 +160,7 @@ const SINCE: &[(&str, u32)] = &[
     ("cuLibraryLoadData", 12_000),
     ("cuLibraryUnload", 12_000),
     ("cuLibraryGetKernel", 12_000),
+    ("cuKernelGetFunction", 12_000),
     ("cuEventRecordWithFlags", 11_010),
     ("cuMemcpy", 4_000),
     ("cuMemcpyAsync", 4_000),
@@ -237,4 +247,11 @@ pub fn address(name: &str, version: i32, flags: u64, driver: i32) -> (R<usize>, 
         Found::Unknown => (Err(NOT_FOUND), 1),
         Found::Version => (Err(NOT_FOUND), 2),
     }
+}
+
+/// Every symbol that the tables speak of, for the test that holds them against the exports.
+#[cfg(all(test, not(feature = "old-driver")))]
+pub fn listed() -> Vec<&'static str> {
+    let forms = FORMS.iter().flat_map(|(_, forms)| forms.iter().map(|(_, s)| *s));
+    forms.chain(SINCE.iter().map(|(s, _)| *s)).collect()
 }

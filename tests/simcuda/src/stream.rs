@@ -134,29 +134,22 @@ impl World {
     /// Work on the legacy stream would make it depend on a blocking stream that captures: an error that ends the
     /// capture, as CUDA documents.
     pub fn check_implicit(&mut self, stream: u64) -> R {
-        let Some(c) = self.ctxs.get(&self.streams[&stream].ctx) else { return Ok(()) };
-        if c.legacy != stream {
-            return Ok(());
-        }
-        let ids: Vec<u64> = c
-            .streams
-            .iter()
-            .filter_map(|h| self.streams.get(h))
-            .filter(|s| s.flags & 1 == 0)
-            .filter_map(|s| s.capture.as_ref().map(|(id, _)| *id))
-            .collect();
-        if ids.is_empty() {
-            return Ok(());
-        }
+        let ids = self.implicit(stream);
         self.invalidate(&ids);
-        Err(CAPTURE_IMPLICIT)
+        if ids.is_empty() { Ok(()) } else { Err(CAPTURE_IMPLICIT) }
+    }
+
+    /// The captures of blocking streams, if the stream is the legacy one of their context.
+    pub fn implicit(&self, stream: u64) -> Vec<u64> {
+        let context = self.ctxs.get(&self.streams[&stream].ctx).filter(|c| c.legacy == stream);
+        let streams = context.into_iter().flat_map(|c| &c.streams).filter_map(|h| self.streams.get(h));
+        streams.filter(|s| s.flags & 1 == 0).filter_map(|s| s.capture.as_ref().map(|(id, _)| *id)).collect()
     }
 
     /// Records an event behind a live stream's work.
     pub fn record_event(&mut self, event: u64, stream: u64) -> R {
-        if !self.events.contains_key(&event) {
-            return Err(INVALID_HANDLE);
-        }
+        let ctx = self.streams[&stream].ctx;
+        self.events.get(&event).filter(|e| e.ctx == ctx).ok_or(INVALID_HANDLE)?;
         self.check_implicit(stream)?;
         let capture = self.streams[&stream].capture.clone();
         if let Some((id, _)) = &capture

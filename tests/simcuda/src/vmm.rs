@@ -117,7 +117,10 @@ impl World {
 
     /// Takes whole mappings away, at once.
     pub fn unmap(&mut self, addr: u64, size: u64) -> R {
-        for base in self.covering(addr, size)? {
+        let found = self.covering(addr, size)?;
+        // Read off an H200 (driver 580): 23 µs for one handle, 3,115 for 128 side by side.
+        self.spend((found.len() as u64 - 1) * 24_000);
+        for base in found {
             let m = self.mappings.remove(&base).expect("listed");
             self.handles.get_mut(&m.handle).expect("mapped").maps -= 1;
             self.collect_physical(m.handle);

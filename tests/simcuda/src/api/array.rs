@@ -50,18 +50,19 @@ impl World {
         let device = self.ctx()?.device;
         let p = self.allocate(self.cur, device, bytes.max(1), Kind::Array)?;
         let h = self.handle();
-        self.things.insert(h, Thing::Array(p));
+        let id = self.allocs[&p].id;
+        self.things.insert(h, Thing::Array(p, id));
         give(out, h);
         Ok(())
     }
 
     fn drop_array(&mut self, handle: u64) -> R {
-        let Some(Thing::Array(p)) = self.things.get(&handle) else { return Err(INVALID_HANDLE) };
-        let p = *p;
+        let Some(Thing::Array(p, id)) = self.things.get(&handle) else { return Err(INVALID_HANDLE) };
+        let (p, id) = (*p, *id);
         self.check_unsafe()?;
         self.things.remove(&handle);
         // The context that owned it may be gone, and its memory with it.
-        if let Some(a) = self.allocs.get(&p).filter(|a| a.kind == Kind::Array) {
+        if let Some(a) = self.allocs.get(&p).filter(|a| a.id == id) {
             self.advance_to(self.device_end(a.device));
             self.release(p);
         }

@@ -28,8 +28,15 @@ impl World {
         Ok(self.default_pools[d])
     }
 
+    /// The pool that allocations on a device come from.
+    pub fn current_pool(&mut self, device: i32) -> R<u64> {
+        let default = self.default_pool(device)?;
+        let current = self.current_pools[device as usize];
+        Ok(if self.things.contains_key(&current) { current } else { default })
+    }
+
     fn pool_used(&self, pool: u64) -> u64 {
-        self.allocs.values().filter(|a| a.kind == Kind::Pool(pool)).map(|a| a.size).sum()
+        self.pool_used.get(&pool).copied().unwrap_or(0)
     }
 
     fn alloc_async(&mut self, out: *mut u64, bytes: usize, pool: u64, stream: u64) -> R {
@@ -75,7 +82,7 @@ driver! {
     /// Allocates from the default pool of the current device.
     Ctx fn cuMemAllocAsync [cuMemAllocAsync_ptsz]: (pointer: *mut u64, bytes: usize, stream: u64) |w| {
         let device = w.ctx()?.device;
-        let pool = w.default_pool(device)?;
+        let pool = w.current_pool(device)?;
         w.alloc_async(pointer, bytes, pool, stream)
     }
 
@@ -114,10 +121,26 @@ driver! {
         Ok(())
     }
 
-    /// The current pool of a device, which always is the default one here.
+    /// Makes a pool the current one of a device.
+    Init fn cuDeviceSetMemPool: (device: i32, pool: u64) |w| {
+        let d = w.device(device)?;
+        if !matches!(w.things.get(&pool), Some(Thing::Pool { device: own, .. }) if *own == device) {
+            return Err(INVALID_VALUE);
+        }
+        w.current_pools[d] = pool;
+        Ok(())
+    }
+
+    /// Lets other devices reach a pool's memory: they always can here.
+    Init fn cuMemPoolSetAccess: (pool: u64, access: *const c_void, _count: usize) |w| {
+        want(access)?;
+        matches!(w.things.get(&pool), Some(Thing::Pool { .. })).then_some(()).ok_or(INVALID_VALUE)
+    }
+
+    /// The current pool of a device.
     Init fn cuDeviceGetMemPool: (pool: *mut u64, device: i32) |w| {
         want(pool)?;
-        give(pool, w.default_pool(device)?);
+        give(pool, w.current_pool(device)?);
         Ok(())
     }
 

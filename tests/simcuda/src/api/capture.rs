@@ -2,10 +2,11 @@
 
 use super::{give, want};
 use crate::capture::{Exec, Graph, RELAXED};
-use crate::codes::{INVALID_HANDLE, INVALID_VALUE, R};
+use crate::codes::{CAPTURE_IMPLICIT, INVALID_HANDLE, INVALID_VALUE, R};
 use crate::engine::Effect;
 use crate::memory::Kind;
-use crate::world::{MODE, World};
+use crate::thread::MODE;
+use crate::world::World;
 use std::ffi::c_void;
 
 /// `CUDA_MEM_ALLOC_NODE_PARAMS`.
@@ -46,9 +47,24 @@ impl World {
     /// Status, id and graph of the capture that a stream takes part in: 0 none, 1 active, 2 invalidated.
     fn capture_info(&mut self, stream: u64) -> R<(i32, u64, u64)> {
         let s = self.stream(stream)?;
-        self.check_implicit(s)?;
+        if !self.implicit(s).is_empty() {
+            // Asking is an error, and does the capture no harm, as CUDA documents.
+            return Err(CAPTURE_IMPLICIT);
+        }
         let Some((id, _)) = &self.streams[&s].capture else { return Ok((0, 0, 0)) };
         Ok(self.captures.get(id).map_or((2, *id, 0), |c| (if c.invalid { 2 } else { 1 }, *id, c.graph)))
+    }
+
+    /// Tells of the nodes that the stream's next operation would depend on; they stay readable until the next query.
+    fn give_deps(&mut self, stream: u64, nodes: *mut *const u64, count: *mut usize) -> R {
+        let s = self.stream(stream)?;
+        let Some((id, deps)) = &self.streams[&s].capture else { return Ok(()) };
+        let Some(c) = self.captures.get_mut(id).filter(|c| !c.invalid) else { return Ok(()) };
+        let all = &self.graphs.get(&c.graph).ok_or(INVALID_VALUE)?.nodes;
+        c.told = deps.iter().map(|d| all[*d].handle).collect();
+        give(nodes, c.told.as_ptr());
+        give(count, c.told.len());
+        Ok(())
     }
 
     fn give_info(&mut self, stream: u64, status: *mut i32, id: *mut u64, graph: *mut u64) -> R {
@@ -97,22 +113,20 @@ driver! {
         w.give_info(stream, status, id, std::ptr::null_mut())
     }
 
-    /// The same with the graph. Dependencies are not given out.
+    /// The same with the graph, and the nodes that the next operation would depend on.
     Ctx fn cuStreamGetCaptureInfo_v2 [cuStreamGetCaptureInfo_v2_ptsz]: (stream: u64, status: *mut i32, id: *mut u64,
         graph: *mut u64, nodes: *mut *const u64, count: *mut usize) |w| {
         w.give_info(stream, status, id, graph)?;
-        give(nodes, std::ptr::null());
-        give(count, 0);
+        w.give_deps(stream, nodes, count)?;
         Ok(())
     }
 
-    /// The same with places for edges.
+    /// The same with a place for edges, which never carry data here.
     Ctx fn cuStreamGetCaptureInfo_v3 [cuStreamGetCaptureInfo_v3_ptsz]: (stream: u64, status: *mut i32, id: *mut u64,
         graph: *mut u64, nodes: *mut *const u64, edges: *mut *const c_void, count: *mut usize) |w| {
         w.give_info(stream, status, id, graph)?;
-        give(nodes, std::ptr::null());
         give(edges, std::ptr::null());
-        give(count, 0);
+        w.give_deps(stream, nodes, count)?;
         Ok(())
     }
 
@@ -135,7 +149,7 @@ driver! {
             return Err(INVALID_VALUE);
         }
         let h = w.handle();
-        w.graphs.insert(h, Graph::default());
+        w.graphs.insert(h, Graph { ctx: w.cur, ..Graph::default() });
         give(graph, h);
         Ok(())
     }

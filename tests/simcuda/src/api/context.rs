@@ -2,7 +2,8 @@
 
 use super::{give, want};
 use crate::codes::{INVALID_CONTEXT, INVALID_VALUE, PEER_ALREADY, PEER_NOT_ENABLED, R};
-use crate::world::{STACK, World};
+use crate::thread::stack;
+use crate::world::World;
 use std::ffi::c_void;
 
 impl World {
@@ -17,7 +18,7 @@ impl World {
         self.device(device)?;
         let h = self.handle();
         self.make_context(h, device, flags, api);
-        STACK.with_borrow_mut(|s| s.push(h));
+        stack(|s| s.push(h));
         give(out, h);
         Ok(())
     }
@@ -50,7 +51,7 @@ driver! {
             return Err(INVALID_CONTEXT);
         }
         w.destroy_context(context);
-        STACK.with_borrow_mut(|s| {
+        stack(|s| {
             s.pop_if(|top| *top == context);
         });
         Ok(())
@@ -68,7 +69,7 @@ driver! {
         if context != 0 && !w.ctxs.contains_key(&context) {
             return Err(INVALID_CONTEXT);
         }
-        STACK.with_borrow_mut(|s| {
+        stack(|s| {
             s.pop();
             if context != 0 {
                 s.push(context);
@@ -82,13 +83,13 @@ driver! {
         if !w.ctxs.contains_key(&context) {
             return Err(INVALID_CONTEXT);
         }
-        STACK.with_borrow_mut(|s| s.push(context));
+        stack(|s| s.push(context));
         Ok(())
     }
 
     /// Pops the current context.
     Init fn cuCtxPopCurrent_v2: (context: *mut u64) |_w| {
-        let old = STACK.with_borrow_mut(Vec::pop).ok_or(INVALID_CONTEXT)?;
+        let old = stack(Vec::pop).ok_or(INVALID_CONTEXT)?;
         give(context, old);
         Ok(())
     }
@@ -138,6 +139,13 @@ driver! {
     Ctx fn cuCtxGetFlags: (flags: *mut u32) |w| {
         want(flags)?;
         give(flags, w.ctx()?.flags);
+        Ok(())
+    }
+
+    /// Priorities that streams may have; either pointer may be null.
+    Ctx fn cuCtxGetStreamPriorityRange: (least: *mut i32, greatest: *mut i32) |_w| {
+        give(least, 0);
+        give(greatest, -5);
         Ok(())
     }
 

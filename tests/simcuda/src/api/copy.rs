@@ -15,7 +15,7 @@ impl World {
     }
 
     fn pinned(&self, p: u64) -> bool {
-        self.find(p).is_some_and(|(_, a)| a.kind == Kind::Host)
+        self.find(p).is_some_and(|(_, a)| matches!(a.kind, Kind::Host | Kind::Registered))
     }
 
     /// Whether `[p, p + n)` is memory of some kind; a device address must be allocated or mapped throughout.
@@ -26,7 +26,8 @@ impl World {
         if self.on_device(p) { self.pieces(p, n, |_, _, _| ()).map_err(|_| INVALID_VALUE) } else { Ok(()) }
     }
 
-    fn copy(&mut self, dst: u64, src: u64, bytes: usize, stream: u64, wait: bool) -> R {
+    /// Copies between addresses of any kind in stream order; with `wait`, as a synchronous call.
+    pub fn copy(&mut self, dst: u64, src: u64, bytes: usize, stream: u64, wait: bool) -> R {
         let bytes = bytes as u64;
         if bytes == 0 {
             return Ok(());
@@ -37,15 +38,17 @@ impl World {
         let (from_host, to_host) = (!self.on_device(src), !self.on_device(dst));
         let ns = crate::costs::transfer(bytes, from_host || to_host);
         let capturing = self.streams[&s].capture.is_some();
-        if capturing && wait {
+        if wait {
+            // Synchronous copies are among the calls that a capture forbids.
             self.check_stream(s)?;
+            self.check_unsafe()?;
         }
         let effect = if from_host && !self.pinned(src) && !capturing {
             // SAFETY: the caller passes `bytes` readable bytes.
             let data = unsafe { std::slice::from_raw_parts(src as *const u8, bytes as usize) };
             Effect::Store { dst, data: data.into() }
         } else {
-            Effect::Copy { dst, src, bytes }
+            Effect::Copy { dst, src, bytes, kernel: false }
         };
         self.submit(s, effect, ns)?;
         let pageable_result = to_host && !self.pinned(dst);

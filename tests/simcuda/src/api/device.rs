@@ -13,7 +13,7 @@ fn attribute(number: i32) -> Option<i32> {
         16 => 132,                                      // multiprocessors
         75 => 9,                                        // compute capability, major
         31 | 41 | 83 | 89 | 102 | 103 | 115 | 124 => 1, // concurrent kernels, unified addressing, managed, VMM, fd, pools, dma-buf
-        1..=150 => 0,
+        _ if (1..=150).contains(&number) => 0,
         _ => return None,
     })
 }

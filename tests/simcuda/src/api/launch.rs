@@ -91,6 +91,15 @@ driver! {
     Init fn cuLibraryGetKernel: (kernel: *mut u64, library: u64, name: *const c_char) |w| {
         w.function(kernel, library, name)
     }
+    /// The function of a library's kernel: the same handle.
+    Ctx fn cuKernelGetFunction: (function: *mut u64, kernel: u64) |w| {
+        want(function)?;
+        if !matches!(w.things.get(&kernel), Some(Thing::Function(_))) {
+            return Err(INVALID_HANDLE);
+        }
+        give(function, kernel);
+        Ok(())
+    }
     /// Launches a kernel.
     Ctx fn cuLaunchKernel [cuLaunchKernel_ptsz]: (function: u64, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32,
         _shared: u32, stream: u64, params: *const *const u64, _extra: *const c_void) |w| {

@@ -23,12 +23,12 @@ macro_rules! driver {
         ///
         /// # Safety
         /// As the function of the same name in the CUDA driver API.
-        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[unsafe(no_mangle)]
         #[allow(non_snake_case, clippy::used_underscore_binding)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> i32 {
-            $crate::world::call(
+            $crate::gate::call(
                 stringify!($name),
-                $crate::world::Need::$need,
+                $crate::gate::Need::$need,
                 $pt,
                 &|| {
                     let parts: &[String] = &[$(format!(concat!(" ", stringify!($arg), "={:?}"), $arg)),*];

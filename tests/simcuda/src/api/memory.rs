@@ -76,7 +76,8 @@ driver! {
     Ctx fn cuMemGetInfo_v2: (free: *mut usize, total: *mut usize) |w| {
         let device = w.ctx()?.device;
         let all = w.config.memory;
-        give(free, (all - w.accounts[device as usize].used) as usize);
+        let a = w.accounts[device as usize];
+        give(free, all.saturating_sub(a.used + a.others) as usize);
         give(total, all as usize);
         Ok(())
     }

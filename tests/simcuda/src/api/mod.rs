@@ -10,9 +10,11 @@ pub mod capture;
 pub mod context;
 pub mod control;
 pub mod copy;
+pub mod copy2d;
 pub mod device;
 pub mod event;
 pub mod green;
+pub mod host;
 pub mod init;
 pub mod launch;
 pub mod legacy;
@@ -33,9 +35,11 @@ pub fn table() -> Vec<(&'static str, usize)> {
         capture::table(),
         context::table(),
         copy::table(),
+        copy2d::table(),
         device::table(),
         event::table(),
         green::table(),
+        host::table(),
         init::table(),
         launch::table(),
         legacy::table(),

@@ -36,7 +36,7 @@ fn attribute(w: &World, number: i32, pointer: u64) -> Option<R<Value>> {
     } else {
         return Some(Err(INVALID_VALUE));
     };
-    let host = kind == Some(Kind::Host);
+    let host = matches!(kind, Some(Kind::Host | Kind::Registered));
     let shared = host || kind == Some(Kind::Managed);
     Some(Ok(match number {
         1 => Value::Wide(ctx),

@@ -8,7 +8,7 @@ pub fn table() -> Vec<(&'static str, usize)> {
 }
 
 #[cfg(not(feature = "old-driver"))]
-pub use present::table;
+pub use present::*;
 
 #[cfg(not(feature = "old-driver"))]
 mod present {
@@ -18,12 +18,14 @@ mod present {
 
     driver! {
         /// Finds a function, and says why it found none.
-        Nothing fn cuGetProcAddress_v2: (symbol: *const c_char, found: *mut *const c_void, version: i32, flags: u64,
+        Nothing fn cuGetProcAddress_v2 [cuGetProcAddress_v2_ptsz]: (symbol: *const c_char, found: *mut *const c_void, version: i32, flags: u64,
             status: *mut i32) |w| {
             want(symbol)?;
             want(found)?;
             // SAFETY: the caller passes a string.
             let name = unsafe { CStr::from_ptr(symbol) }.to_str().unwrap_or("");
+            // The per-thread form finds per-thread functions unless asked for the others.
+            let flags = if w.per_thread && flags == 0 { 2 } else { flags };
             let (address, why) = crate::procaddress::address(name, version, flags, w.config.version);
             give(found, address.unwrap_or(0) as *const c_void);
             give(status, why);
@@ -33,9 +35,7 @@ mod present {
         /// Records an event behind all work of a context, on every stream.
         Init fn cuCtxRecordEvent: (context: u64, event: u64) |w| {
             w.usable(context)?;
-            if !w.events.contains_key(&event) {
-                return Err(INVALID_HANDLE);
-            }
+            w.events.get(&event).filter(|e| e.ctx == context).ok_or(INVALID_HANDLE)?;
             w.check_context(context)?;
             let done = w.context_end(context).max(w.engine.now);
             let e = w.events.get_mut(&event).expect("checked above");

@@ -1,0 +1,101 @@
+//! The driver fails where it never does: no crash, no wrong data, no byte lost or counted twice, and the next call works.
+
+mod harness;
+
+use harness::{Outcome, Program};
+
+/// What goes in comes out again, in every account.
+fn books_balance(run: &Outcome) {
+    for gauge in ["requested_bytes", "allocated_bytes", "reserved_bytes", "external_bytes"] {
+        let part = |name| run.gauge(0, gauge, name);
+        assert_eq!(part("total_allocated") - part("total_freed"), part("current"), "{gauge} of {run}");
+    }
+    assert_eq!(run.gauge(0, "requested_bytes", "current"), 0, "{run}");
+    assert_eq!(run.gauge(0, "external_bytes", "current"), 0, "{run}");
+    assert_eq!(
+        run.gauge(0, "reserved_bytes", "current"),
+        run.stat("leaked_bytes"),
+        "as the driver has it: {run}"
+    );
+}
+
+#[test]
+fn an_allocation_fails_at_each_point_in_turn() {
+    for nth in 1..=12 {
+        for code in [2, 1, 999] {
+            let seq =
+                Program::new("seq").arg("a64m*3 w F a1m*40 F a100m*2 w f40 f41 a3m*20 a200m w F").preload();
+            let run = seq.sim("FAIL", &format!("cuMemAlloc_v2:{nth}:{code}")).run();
+            run.ok();
+            books_balance(&run);
+            let failed = run.stdout.lines().filter(|line| line.contains("error")).count();
+            assert!(failed <= 1, "one failure, so one refusal at most: {run}");
+        }
+    }
+}
+
+#[test]
+fn all_allocations_fail_from_some_point_on() {
+    for nth in [1, 2, 4] {
+        let seq = Program::new("seq").arg("a64m*3 F s a64m*3 w F s a300m").preload();
+        let run = seq.sim("FAIL", &format!("cuMemAlloc_v2:{nth}+")).run();
+        run.ok();
+        assert!(run.stdout.contains("error 2"), "{run}");
+        if nth > 1 {
+            books_balance(&run);
+        }
+    }
+}
+
+#[test]
+fn a_free_fails() {
+    for nth in 1..=4 {
+        let seq = Program::new("seq").arg("a64m*4 F s a300m w F s a500m w F").preload();
+        let run = seq.sim("FAIL", &format!("cuMemFree_v2:{nth}:999")).run();
+        run.ok();
+        assert_eq!(run.gauge(0, "requested_bytes", "current"), 0, "{run}");
+        assert_eq!(run.gauge(0, "reserved_bytes", "current"), run.stat("leaked_bytes"), "{run}");
+    }
+}
+
+/// Whatever the fence cannot do, memory is not handed on too early.
+#[test]
+fn the_fence_fails() {
+    for name in ["cuCtxRecordEvent", "cuCtxWaitEvent", "cuEventQuery", "cuEventCreate", "cuCtxSynchronize"] {
+        for nth in ["2", "7", "2+", "20+"] {
+            for code in [1, 2, 999] {
+                // The program makes an event itself, first.
+                let fail = format!("{name}:{nth}:{code}");
+                let train = Program::new("train").arg("15").preload().conf("memory_limit:300MiB");
+                let run = train.sim("FAIL", &fail).run();
+                let synchronises = name == "cuCtxSynchronize";
+                if synchronises && !run.status.success() {
+                    // The program's own call: its failure is the program's to see.
+                    assert!(run.stderr.contains("cudaDeviceSynchronize"), "{fail}: {run}");
+                    continue;
+                }
+                assert!(run.status.success(), "{fail}: {run}");
+            }
+        }
+    }
+}
+
+#[test]
+fn other_kinds_fail_and_are_not_counted() {
+    for (kind, name) in [
+        ("managed", "cuMemAllocManaged"),
+        ("async", "cuMemAllocAsync"),
+        ("pool", "cuMemAllocFromPoolAsync"),
+        ("array", "cuArrayCreate_v2"),
+        ("vmm", "cuMemCreate"),
+        ("mipmap", "cuMipmappedArrayCreate"),
+    ] {
+        // The first block fails: the program then has none, twice.
+        let hog = Program::new("hog").arg(kind).arg("16").preload().sim("MEMORY", "1GiB");
+        let run = hog.sim("FAIL", &format!("{name}:1+:2")).run();
+        run.ok();
+        assert!(run.stdout.contains("got 0 MiB"), "{run}");
+        let devices = run.json()["devices"].as_array().unwrap();
+        assert!(devices.iter().all(|device| device["external_bytes"]["current"] == 0), "{run}");
+    }
+}
