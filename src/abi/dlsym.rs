@@ -112,8 +112,25 @@ pub fn real_dlsym() -> DlsymFn {
     unsafe { std::mem::transmute::<*mut c_void, DlsymFn>(found) }
 }
 
-/// Looks `name` up in `handle` with the real `dlsym`.
-pub fn lookup(handle: *mut c_void, name: &CStr) -> *mut c_void {
-    // SAFETY: callers pass handles from dlopen or RTLD_NEXT, which then means "behind this library".
-    unsafe { real_dlsym()(handle, name.as_ptr()) }
+/// A loaded library, or what lies behind this one.
+#[derive(Clone, Copy)]
+pub struct Library(*mut c_void);
+
+impl Library {
+    /// Whatever lies behind this library in the process's global scope.
+    pub const NEXT: Library = Library(libc::RTLD_NEXT);
+
+    /// The library of this name or path, if the process has loaded it. Never loads it. Keeps a reference, so that it
+    /// stays: our tables point inside.
+    pub fn loaded(name: &CStr) -> Option<Library> {
+        // SAFETY: a C string; RTLD_NOLOAD only looks.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+        (!handle.is_null()).then_some(Library(handle))
+    }
+
+    /// The address of a symbol, by the real `dlsym`; null if there is none.
+    pub fn symbol(self, name: &CStr) -> *mut c_void {
+        // SAFETY: a handle that stays open, or RTLD_NEXT, which from here means "behind this library".
+        unsafe { real_dlsym()(self.0, name.as_ptr()) }
+    }
 }

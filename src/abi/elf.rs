@@ -40,8 +40,8 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, search: *mut
                 base,
                 base.wrapping_add(dynamic.p_vaddr as usize) as *const Dynamic,
                 &mut search.needed,
-            )
-        };
+            );
+        }
     }
     1
 }

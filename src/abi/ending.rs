@@ -1,7 +1,7 @@
 //! The ways in which a process ends that the report must not miss: `exit` (the finaliser), `_exit` and `_Exit`.
 //! `quick_exit` has a handler of its own; signals leave no chance.
 
-use super::dlsym::lookup;
+use super::dlsym::Library;
 use crate::life::exit;
 use crate::report::model::EndedBy;
 use std::ffi::{CStr, c_int};
@@ -17,7 +17,7 @@ extern "C" fn finalise() {
 
 /// Ends the process by the function that lies behind ours, so that other preloaded libraries keep theirs.
 fn leave(name: &CStr, status: c_int) -> ! {
-    let next = lookup(libc::RTLD_NEXT, name);
+    let next = Library::NEXT.symbol(name);
     if !next.is_null() {
         // SAFETY: `_exit` or `_Exit` of the C library or of another preloaded one.
         let next: unsafe extern "C" fn(c_int) -> ! = unsafe { std::mem::transmute(next) };

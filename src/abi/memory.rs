@@ -140,6 +140,9 @@ fn give_up(entry: Entry) {
     }
 }
 
+/// What every device so far has aligned rows to, in bytes.
+const PITCH_ALIGNMENT: u64 = 512;
+
 /// `cuMemAllocPitch_v2`: counted as the returned pitch × height.
 ///
 /// # Safety
@@ -156,8 +159,7 @@ pub unsafe fn alloc_pitch(
     if address.is_null() || pitch.is_null() || width == 0 || height == 0 {
         return call();
     }
-    // The pitch is the driver's to choose; every device so far has aligned rows to this.
-    const PITCH_ALIGNMENT: u64 = 512;
+    // The pitch is the driver's to choose.
     let rows = (width as u64).saturating_add(PITCH_ALIGNMENT - 1) / PITCH_ALIGNMENT * PITCH_ALIGNMENT;
     let rows = rows.saturating_mul(height as u64);
     // SAFETY: `address` is what the call writes.

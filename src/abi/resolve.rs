@@ -4,8 +4,9 @@
 //! versions and per-thread variants right, never invents a function that the driver lacks, and leaves alone libraries
 //! that merely export names like CUDA's.
 
+use super::dlsym::Library;
 use super::table::{HOOKS, Hook, slot};
-use super::{dlsym, wiring};
+use super::wiring;
 use crate::life::notes;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_ulonglong, c_void};
@@ -16,23 +17,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static REPLACEMENTS: OnceLock<HashMap<usize, usize>> = OnceLock::new();
 static READY: AtomicBool = AtomicBool::new(false);
 
-/// The process's driver library, if it has loaded one. Never loads it: a process that does not use CUDA must not start to.
-fn driver_handle() -> Option<*mut c_void> {
-    // SAFETY: a constant name; RTLD_NOLOAD only looks. The extra reference is kept on purpose: our table points inside.
-    let handle = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
-    (!handle.is_null()).then_some(handle)
-}
-
 /// Fills the table of real functions; false while the process has no driver.
 pub fn ensure() -> bool {
     if READY.load(Ordering::Acquire) {
         return true;
     }
-    let Some(handle) = driver_handle() else { return false };
+    // Never loaded from here: a process that does not use CUDA must not start to.
+    let Some(driver) = Library::loaded(c"libcuda.so.1") else { return false };
     REPLACEMENTS.get_or_init(|| {
         let mut map = HashMap::with_capacity(2 * HOOKS.len());
         for hook in HOOKS {
-            let address = dlsym::lookup(handle, hook.symbol);
+            let address = driver.symbol(hook.symbol);
             hook.real.store(address, Ordering::Release);
             if !address.is_null() {
                 map.entry(address as usize).or_insert(hook.replacement as usize);
@@ -41,7 +36,7 @@ pub fn ensure() -> bool {
         for hook in HOOKS {
             learn_by_query(hook, &mut map);
         }
-        wiring::connect(handle);
+        wiring::connect(driver);
         map
     });
     READY.store(true, Ordering::Release);

@@ -9,7 +9,7 @@
 //! caller's library was linked with.
 
 use super::arch;
-use super::dlsym::lookup;
+use super::dlsym::Library;
 use super::guard::shield;
 use super::memory::{Found, find};
 use crate::driver::real;
@@ -69,13 +69,9 @@ fn rescan() -> bool {
     unsafe { libc::dl_iterate_phdr(Some(collect), (&raw mut names).cast()) };
     let mut known = RUNTIMES.write();
     for path in names {
-        // SAFETY: a path of a loaded library; RTLD_NOLOAD only looks. The reference is kept: the table points inside.
-        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
-        if handle.is_null() {
-            continue;
-        }
-        let functions = NAMES.map(|name| lookup(handle, name) as usize);
-        let version = runtime_version(handle);
+        let Some(library) = Library::loaded(&path) else { continue };
+        let functions = NAMES.map(|name| library.symbol(name) as usize);
+        let version = runtime_version(library);
         if functions.contains(&0) || known.iter().any(|runtime| runtime.functions == functions) {
             continue;
         }
@@ -101,8 +97,8 @@ fn file_name(path: &CStr) -> CString {
     CString::new(&bytes[start..]).unwrap_or_default()
 }
 
-fn runtime_version(handle: *mut c_void) -> c_int {
-    let address = lookup(handle, c"cudaRuntimeGetVersion");
+fn runtime_version(library: Library) -> c_int {
+    let address = library.symbol(c"cudaRuntimeGetVersion");
     let mut version = 0;
     if !address.is_null() {
         // SAFETY: cudaRuntimeGetVersion; writes one integer to our local and needs no context.
@@ -132,7 +128,7 @@ unsafe extern "C" fn collect(info: *mut libc::dl_phdr_info, _: usize, names: *mu
 fn real_function(at: usize, caller: usize) -> Option<usize> {
     if !is_loaded() {
         // Not by a file name of its own: perhaps linked into a library that exports it.
-        let next = lookup(libc::RTLD_NEXT, NAMES[at]) as usize;
+        let next = Library::NEXT.symbol(NAMES[at]) as usize;
         return (next != 0).then_some(next);
     }
     let known = RUNTIMES.read();

@@ -35,6 +35,10 @@ pub struct Hook {
 // SAFETY: the pointers are addresses of code and never written through.
 unsafe impl Sync for Hook {}
 
+const fn is_resolver(symbol: &str) -> bool {
+    matches!(symbol.as_bytes(), b"cuGetProcAddress" | b"cuGetProcAddress_v2")
+}
+
 macro_rules! flag {
     (legacy) => {
         1
@@ -54,15 +58,16 @@ macro_rules! hooks {
                 #[cfg_attr(all(not(test), feature = "exports"), unsafe(no_mangle))]
                 pub unsafe extern "C" fn $symbol($($arg: $ty),*) -> CuResult {
                     match admit() {
-                        Admission::Serve => super::super::guard::shield(|| {
-                            // SAFETY: the arguments are the caller's, under the driver's own contract.
+                        // The resolvers go on: what they hand out fails in a place where the program looks.
+                        Admission::Refuse if !is_resolver(stringify!($symbol)) => CuResult::INVALID_VALUE,
+                        // SAFETY: the arguments are the caller's, under the driver's own contract.
+                        Admission::Forward => unsafe { super::real::$symbol($($arg),*) },
+                        _ => super::super::guard::shield(|| {
+                            // SAFETY: as above.
                             unsafe { $body($($arg),*) }
                         })
                         // SAFETY: as above; after a fault of our own the driver still gives the right answer.
                         .unwrap_or_else(|| unsafe { super::real::$symbol($($arg),*) }),
-                        // SAFETY: as above.
-                        Admission::Forward => unsafe { super::real::$symbol($($arg),*) },
-                        Admission::Refuse => CuResult::INVALID_VALUE,
                     }
                 }
             )*

@@ -1,25 +1,24 @@
 //! Gives the driver layer the addresses of the functions that the pool calls.
 
-use super::dlsym::lookup;
+use super::dlsym::Library;
 use crate::driver::CuResult;
 use crate::driver::real::{Calls, install};
-use std::ffi::{CStr, c_void};
+use std::ffi::c_void;
 
 /// The first driver with context-wide events.
 const CONTEXT_EVENTS_SINCE: i32 = 12_050;
 
-/// Resolves the functions in the driver library `handle` and installs them. A driver that lacks one of the necessary ones
+/// Resolves the functions in the driver library and installs them. A driver that lacks one of the necessary ones
 /// is too old or too foreign to pool on: nothing is installed, and everything is forwarded.
-pub fn connect(handle: *mut c_void) {
-    let find = |name: &CStr| lookup(handle, name);
+pub fn connect(driver: Library) {
     macro_rules! function {
         ($name:literal) => {{
-            let address = find($name);
+            let address = driver.symbol($name);
             // SAFETY: the driver's function of this name; the field that takes it has its parameters.
             (!address.is_null()).then(|| unsafe { std::mem::transmute::<*mut c_void, _>(address) })
         }};
     }
-    let events = version(handle) >= CONTEXT_EVENTS_SINCE;
+    let events = version(driver) >= CONTEXT_EVENTS_SINCE;
     let calls = (|| {
         Some(Calls {
             mem_alloc: function!(c"cuMemAlloc_v2")?,
@@ -49,8 +48,8 @@ pub fn connect(handle: *mut c_void) {
     }
 }
 
-fn version(handle: *mut c_void) -> i32 {
-    let address = lookup(handle, c"cuDriverGetVersion");
+fn version(driver: Library) -> i32 {
+    let address = driver.symbol(c"cuDriverGetVersion");
     if address.is_null() {
         return 0;
     }

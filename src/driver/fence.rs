@@ -256,6 +256,16 @@ impl<G: Gpu> Fence<G> {
         true
     }
 
+    /// Blocks until all work of `ctx` is done, as `cudaFree` does; not while a capture is open, which it would kill.
+    pub fn host_wait(&self, ctx: Ctx) {
+        if let Some(_pass) = self.pass() {
+            let epoch = self.before_sync();
+            if self.gpu.synchronize(ctx).is_ok() {
+                self.synced(ctx, epoch);
+            }
+        }
+    }
+
     /// To be called before the program synchronises a whole context itself; give the result to [`Fence::synced`].
     pub fn before_sync(&self) -> Epoch {
         self.epochs.close()

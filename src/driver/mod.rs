@@ -66,17 +66,17 @@ pub struct Event(pub usize);
 ///
 /// Every method may be called from any thread, whatever context is current there, and leaves the current context as it was.
 pub trait Gpu: Send + Sync + 'static {
-    /// Takes `bytes` of device memory for `ctx`; `relaxed` says that a stream of the process may be capturing.
+    /// Takes `bytes` of device memory for `ctx`. Neither fails for a capture nor kills one, on any thread.
     ///
     /// # Errors
     /// The driver's own code, `CUDA_ERROR_OUT_OF_MEMORY` among them.
-    fn mem_alloc(&self, ctx: Ctx, bytes: u64, relaxed: bool) -> Result<u64, CuResult>;
+    fn mem_alloc(&self, ctx: Ctx, bytes: u64) -> Result<u64, CuResult>;
 
-    /// Gives memory from [`Gpu::mem_alloc`] back, after waiting for all work of its device.
+    /// Gives memory from [`Gpu::mem_alloc`] back, after waiting for all work of its device; as harmless to captures.
     ///
     /// # Errors
     /// The driver's own code; the memory is then still allocated.
-    fn mem_free(&self, ctx: Ctx, address: u64, relaxed: bool) -> Result<(), CuResult>;
+    fn mem_free(&self, ctx: Ctx, address: u64) -> Result<(), CuResult>;
 
     /// Whether events can capture all work of a context (driver 12.5 and later).
     fn has_context_events(&self) -> bool;

@@ -98,13 +98,9 @@ impl Model {
 }
 
 impl Gpu for Model {
-    fn mem_alloc(&self, _: Ctx, bytes: u64, relaxed: bool) -> Result<u64, CuResult> {
+    fn mem_alloc(&self, _: Ctx, bytes: u64) -> Result<u64, CuResult> {
         let mut state = self.state.lock();
-        if relaxed {
-            state.call("mem_alloc")?
-        } else {
-            state.forbidden("mem_alloc")?
-        }
+        state.call("mem_alloc")?;
         if state.used() + bytes > state.capacity {
             return Err(CuResult::OUT_OF_MEMORY);
         }
@@ -115,13 +111,9 @@ impl Gpu for Model {
         Ok(address)
     }
 
-    fn mem_free(&self, _: Ctx, address: u64, relaxed: bool) -> Result<(), CuResult> {
+    fn mem_free(&self, _: Ctx, address: u64) -> Result<(), CuResult> {
         let mut state = self.state.lock();
-        if relaxed {
-            state.call("mem_free")?
-        } else {
-            state.forbidden("mem_free")?
-        }
+        state.call("mem_free")?;
         state.completed = state.submitted;
         state.memory.remove(&address).map(|_| ()).ok_or(CuResult::INVALID_VALUE)
     }

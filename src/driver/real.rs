@@ -187,26 +187,21 @@ impl RealGpu {
     }
 }
 
-fn maybe_relaxed<T>(relax: bool, body: impl FnOnce() -> T) -> T {
-    if relax { relaxed(body) } else { body() }
-}
-
 impl Gpu for RealGpu {
-    fn mem_alloc(&self, ctx: Ctx, bytes: u64, relax: bool) -> Result<u64, CuResult> {
+    fn mem_alloc(&self, ctx: Ctx, bytes: u64) -> Result<u64, CuResult> {
         let _within = Within::enter();
         self.with(ctx, || {
             let mut address = 0;
             // SAFETY: writes one address to our local.
-            maybe_relaxed(relax, || unsafe { (self.calls.mem_alloc)(&raw mut address, bytes as usize) })
-                .ok()?;
+            relaxed(|| unsafe { (self.calls.mem_alloc)(&raw mut address, bytes as usize) }).ok()?;
             Ok(address)
         })
     }
 
-    fn mem_free(&self, ctx: Ctx, address: u64, relax: bool) -> Result<(), CuResult> {
+    fn mem_free(&self, ctx: Ctx, address: u64) -> Result<(), CuResult> {
         let _within = Within::enter();
         // SAFETY: an address from mem_alloc that the heap no longer knows.
-        self.with(ctx, || maybe_relaxed(relax, || unsafe { (self.calls.mem_free)(address) }).ok())
+        self.with(ctx, || relaxed(|| unsafe { (self.calls.mem_free)(address) }).ok())
     }
 
     fn has_context_events(&self) -> bool {
@@ -233,7 +228,8 @@ impl Gpu for RealGpu {
     fn query(&self, event: Event, relax: bool) -> Result<bool, CuResult> {
         let _within = Within::enter();
         // SAFETY: an event made by event_create.
-        match maybe_relaxed(relax, || unsafe { (self.calls.event_query)(event.0 as *mut c_void) }) {
+        let ask = || unsafe { (self.calls.event_query)(event.0 as *mut c_void) };
+        match if relax { relaxed(ask) } else { ask() } {
             CuResult::SUCCESS => Ok(true),
             CuResult::NOT_READY => Ok(false),
             code => Err(code),

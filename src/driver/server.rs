@@ -221,8 +221,8 @@ impl<G: Gpu> Server<G> {
 
     /// Takes a block back that a free has claimed. Calls nothing but, once in so many frees, for a seal.
     pub fn free(&self, claimed: Claimed) {
-        if self.tuning.free_sync && self.fence.gate().pass().is_some() {
-            let _ = self.fence.gpu().synchronize(self.ctx);
+        if self.tuning.free_sync {
+            self.fence.host_wait(self.ctx);
         }
         let mut inner = self.inner.lock();
         let epoch = self.fence.current();
@@ -293,9 +293,8 @@ impl<G: Gpu> Server<G> {
     pub(super) fn return_region(&self, region: &Idle) -> u64 {
         // Out of the books first: the driver may hand the address out again at once.
         let Some(size) = self.inner.lock().heap.take_region(region.addr) else { return 0 };
-        let relaxed = self.fence.gate().capturing();
         let begun = Instant::now();
-        match self.fence.gpu().mem_free(self.ctx, region.addr, relaxed) {
+        match self.fence.gpu().mem_free(self.ctx, region.addr) {
             Ok(()) => {
                 self.books.account.release_pool(size);
                 let mut inner = self.inner.lock();

@@ -62,8 +62,7 @@ pub fn admit() -> Admission {
 fn admit_otherwise() -> Admission {
     ensure_started();
     match MODE.load(Ordering::Acquire) {
-        ACTIVE => Admission::Serve,
-        DEGRADED => Admission::Serve, // the hooks ask is_degraded() where it matters
+        ACTIVE | DEGRADED => Admission::Serve, // the hooks ask is_degraded() where it matters
         REFUSING => Admission::Refuse,
         _ => Admission::Forward,
     }

@@ -112,6 +112,7 @@ impl<M> Epochs<M> {
         let epoch = sealing.epoch;
         self.sealed.lock().push_back(Sealed { epoch, marks });
         self.newest_sealed.fetch_max(epoch, Ordering::AcqRel);
+        drop(sealing); // only now may another thread seal: the queue is in order
     }
 
     /// Takes the oldest sealed epoch, to poll it outside any lock. Give it back with [`Epochs::put_back`] or finish it

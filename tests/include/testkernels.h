@@ -1,5 +1,6 @@
 /*
- * Kernels for programs in plain C. A simulated driver has them built in and takes any module image for them:
+ * Kernels for programs in plain C. A simulated driver has them built in and takes any module image for them; a real one
+ * compiles the image that it is given.
  *
  *   fill(p, n, v, ns)        p[i] = v + i
  *   check(p, n, v, bad, ns)  *bad += number of i with p[i] != v + i
@@ -14,6 +15,7 @@
 #define TEST_KERNELS_H
 
 #include "check.h"
+#include "testkernels_ptx.h"
 
 #include <stdint.h>
 
@@ -29,7 +31,7 @@ static struct testkernels tk;
 
 static inline void tk_load(void) {
     void *module = NULL;
-    OK(tk.load(&module, "test kernels"));
+    OK(tk.load(&module, TK_PTX));
     OK(tk.function(&tk.fill, module, "fill"));
     OK(tk.function(&tk.check, module, "check"));
     OK(tk.function(&tk.copy, module, "copy"));

@@ -17,11 +17,11 @@
 #include "cuda.h"
 #include "cuda_runtime_api.h"
 
-/* The call with a flags argument got the plain name in 12.0. */
+/* Until 12.0 the plain name meant a call with room for an error text. */
 #if CUDART_VERSION >= 12000
 #define MOCKRT_INSTANTIATE(X) X(cuGraphInstantiate, 12000, (CUgraphExec *, CUgraph, unsigned long long))
 #else
-#define MOCKRT_INSTANTIATE(X) X(cuGraphInstantiateWithFlags, 11040, (CUgraphExec *, CUgraph, unsigned long long))
+#define MOCKRT_INSTANTIATE(X) X(cuGraphInstantiate, 11000, (CUgraphExec *, CUgraph, CUgraphNode *, char *, size_t))
 #endif
 
 /* name, version, parameters: the same for both kinds of default stream. */

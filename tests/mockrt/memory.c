@@ -84,7 +84,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsig
 #if CUDART_VERSION >= 12000
     CALL(cuGraphInstantiate, exec, graph, flags);
 #else
-    CALL(cuGraphInstantiateWithFlags, exec, graph, flags);
+    if (flags != 0) return mockrt_result(cudaErrorInvalidValue);
+    CALL(cuGraphInstantiate, exec, graph, NULL, NULL, 0);
 #endif
 }
 

@@ -6,6 +6,9 @@
 
 #include "testkernels.h"
 
+/* Newer headers declare only its successors; every driver has it. */
+extern CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);
+
 enum { BLOCKS = 8, WORDS = 4096 };
 static const size_t BYTES = 1 << 20;
 

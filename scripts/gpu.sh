@@ -1,0 +1,182 @@
+#!/usr/bin/env bash
+# What must be shown on a real GPU, in one command: builds the programs of tests/gpu, runs each without and with the
+# library, compares, and ends with a table. Needs an NVIDIA GPU; nvcc for the CUDA steps; PyTorch, CuPy, JAX, Numba
+# for theirs (a step whose needs are missing is skipped and says so).
+#
+#   scripts/gpu.sh [STEP…]     the named steps, or all; status 1 if any fails
+#   scripts/gpu.sh --list      the steps and about how many seconds each takes on an H200
+#
+# Environment:
+#   GPUCACHE_LIB         the library; default target/release/libgpucache.so, built with cargo if missing
+#   GPUCACHE_UNSAFE_LIB  a build with --features unsafe-no-barrier, to show that `race` can fail (optional)
+#   GPUCACHE_GPU_OUT     folder for programs, logs and reports; default target/gpu
+#   GPUCACHE_GPU_ARCH    nvcc's -arch; default native
+#   PYTHON               the Python that has the frameworks; default python3
+set -u -o pipefail
+cd "$(dirname "$0")/.." || exit 2
+root=$PWD
+programs=$root/tests/gpu
+# shellcheck source=tests/gpu/steps.sh
+. "$programs/steps.sh"
+
+# name, seconds on an H200, programs to compile (comma-separated, - for none), what it shows
+table='
+pair             6   pair           allocation + free of 1 MiB at least 200 times faster
+race             45  race           freed memory is never reused while it is in use
+contexts         20  semantics,capture  contexts, reset, captures, ranges and error codes as without the library
+thrust-static    10  churn_static   a thrust program with the static runtime: same result, faster
+thrust-shared    10  churn_shared   the same with the shared runtime
+overlap          5   overlap        streams still overlap with an allocation around each kernel
+ipc              6   ipc            exported blocks: own data or an error, never other data
+procaddress      2   procaddress    every way of looking up a function leads to the same place
+torch-cached     55  -              PyTorch as it is: same results to the bit
+torch-uncached   55  -              PyTorch without its cache: at most 10 % slower than with it
+cap-torch-native 15  -              8 GiB cap, PyTorch: its own out-of-memory error
+cap-torch-expandable 15 -           8 GiB cap, PyTorch with expandable segments
+cap-torch-async  15  -              8 GiB cap, PyTorch on cudaMallocAsync
+torch-graph      30  -              graph capture and replay in PyTorch, its cache on and off
+cupy             20  -              CuPy without its pool: same results
+jax              40  -              JAX with both allocators: same results
+numba            15  -              Numba: same results
+cap-cupy         10  -              8 GiB cap, CuPy
+cap-jax          30  -              8 GiB cap, JAX with both allocators
+datasets-fork    25  -              forked DataLoader workers: one report, the parent'"'"'s
+'
+field() { awk -v step="$1" -v at="$2" '$1 == step { print $at }' <<<"$table"; }
+all=$(awk 'NF { print $1 }' <<<"$table")
+
+if [ "${1-}" = --list ]; then
+    awk 'NF { text = ""; for (i = 4; i <= NF; i++) text = text " " $i; sum += $2
+              printf "%-21s %3d s %s\n", $1, $2, text }
+         END { printf "%-21s %3d s  (programs compile meanwhile)\n", "all", sum }' <<<"$table"
+    exit
+fi
+for step in "$@"; do
+    if [ -z "$(field "$step" 1)" ]; then
+        echo "gpu.sh: no step is called '$step'; scripts/gpu.sh --list names them" >&2
+        exit 2
+    fi
+done
+# In the table's order, whatever that of the arguments.
+steps=$(for step in $all; do
+    if [ $# = 0 ] || [[ " $* " == *" $step "* ]]; then echo "$step"; fi
+done)
+
+library=${GPUCACHE_LIB:-$root/target/release/libgpucache.so}
+unsafe_library=${GPUCACHE_UNSAFE_LIB-}
+out=${GPUCACHE_GPU_OUT:-$root/target/gpu}
+python=${PYTHON:-python3}
+# Nothing of the caller's settings may decide a comparison.
+unset LD_PRELOAD GPUCACHE_LIB GPUCACHE_UNSAFE_LIB GPUCACHE_CONF GPUCACHE_REPORT GPUCACHE_LOG GPUCACHE_DISABLE
+unset PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF PYTORCH_NO_CUDA_MEMORY_CACHING
+unset XLA_PYTHON_CLIENT_PREALLOCATE XLA_PYTHON_CLIENT_ALLOCATOR XLA_PYTHON_CLIENT_MEM_FRACTION XLA_CLIENT_MEM_FRACTION
+
+if [ ! -e "$library" ] && [ "$library" = "$root/target/release/libgpucache.so" ] && command -v cargo >/dev/null; then
+    echo "building the library"
+    cargo build --release --lib || exit 2
+fi
+if [ ! -e "$library" ]; then
+    echo "gpu.sh: no library at $library; build it with 'cargo build --release' or set GPUCACHE_LIB" >&2
+    exit 2
+fi
+library=$(readlink -f "$library")
+if [ -n "$unsafe_library" ]; then
+    if [ ! -e "$unsafe_library" ]; then
+        echo "gpu.sh: GPUCACHE_UNSAFE_LIB names no file: $unsafe_library" >&2
+        exit 2
+    fi
+    unsafe_library=$(readlink -f "$unsafe_library")
+fi
+if ! nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
+    echo "gpu.sh: nvidia-smi finds no GPU" >&2
+    exit 2
+fi
+mkdir -p "$out" || exit 2
+out=$(readlink -f "$out")
+bin=$out/bin logs=$out/logs reports=$out/reports results=$out/results
+rm -rf "$bin" "$logs" "$reports" "$results"
+mkdir -p "$bin" "$logs" "$reports" "$results"
+export CUPY_CACHE_DIR=$out/cupy CUBLAS_WORKSPACE_CONFIG=:4096:8 PYTHONDONTWRITEBYTECODE=1
+echo "library $library"
+nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
+
+# Compiles one program and leaves its status in BIN/NAME.rc, for which the step that needs it waits.
+compile() {
+    local name=$1 cuda flags=(-O2 -std=c++17 "-arch=${GPUCACHE_GPU_ARCH:-native}")
+    if [ "$name" = procaddress ]; then
+        "${CXX:-g++}" -O2 -std=c++17 -o "$bin/$name" "$programs/$name.cpp" -ldl
+    elif ! command -v nvcc >/dev/null; then
+        echo "no nvcc"
+        false
+    else
+        cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
+        case $name in
+        churn_static) flags+=(-cudart static "$programs/churn.cu") ;;
+        churn_shared)
+            flags+=(-cudart shared "$programs/churn.cu")
+            for folder in "$cuda/lib64" "$cuda/targets/$(uname -m)-linux/lib" "$cuda/lib"; do
+                flags+=(-Xlinker -rpath -Xlinker "$folder")
+            done
+            ;;
+        *) flags+=(-cudart static "$programs/$name.cu" -lcuda) ;;
+        esac
+        nvcc "${flags[@]}" -o "$bin/$name"
+    fi >"$logs/compile.$name" 2>&1
+    echo $? >"$bin/$name.rc"
+}
+needed=$(for step in $steps; do field "$step" 3; done | tr , '\n' | grep -v '^-$' | sort -u)
+for name in $needed; do compile "$name" & done
+# On a small machine the compilers would disturb what is measured.
+[ "$(nproc)" -ge 8 ] || wait
+
+# Whether the programs of a step are there; otherwise says what is missing.
+compiled() {
+    local name
+    for name in ${1//,/ }; do
+        [ "$name" = - ] && continue
+        until [ -e "$bin/$name.rc" ]; do sleep 0.2; done
+        if [ "$(cat "$bin/$name.rc")" != 0 ]; then
+            if grep -qx 'no nvcc' "$logs/compile.$name"; then
+                echo "SKIP no nvcc"
+            else
+                echo "FAIL $name does not compile"
+                tail -n 20 "$logs/compile.$name" >&2
+            fi
+            return 1
+        fi
+    done
+}
+
+started=$SECONDS
+for step in $steps; do
+    begun=$SECONDS
+    printf '%s … ' "$step"
+    if missing=$(compiled "$(field "$step" 3)"); then
+        # A step reports by pass, fail or skip, which end its subshell; one that ends otherwise has failed.
+        (
+            set -u
+            "step_${step//-/_}"
+            fail "ended without a result"
+        ) >"$logs/$step" 2>&1 </dev/null
+        [ -s "$results/$step" ] || echo "FAIL died; see $logs/$step" >"$results/$step"
+    else
+        echo "$missing" >"$results/$step"
+    fi
+    echo "$(cut -d' ' -f1 "$results/$step") ($((SECONDS - begun)) s)"
+    if grep -q ^FAIL "$results/$step" && [ -e "$logs/$step" ]; then
+        tail -n 40 "$logs/$step" | sed 's/^/    /'
+    else
+        grep -h '^fact' "$logs/$step" 2>/dev/null | sort -u | sed 's/^/    /'
+    fi
+done
+wait
+
+echo
+status=0
+for step in $steps; do
+    read -r verdict figure <"$results/$step"
+    printf '%-21s %-4s  %s\n' "$step" "$verdict" "$figure"
+    [ "$verdict" != FAIL ] || status=1
+done
+echo "$((SECONDS - started)) s; logs in $logs, reports in $reports"
+exit $status

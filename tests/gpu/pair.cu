@@ -1,0 +1,60 @@
+// What one allocation and its free cost: through the static runtime, through the driver API, and for comparison on the
+// host. Two cases: nothing else allocated (the driver then takes and returns physical memory every time), and one small
+// block held (which lets the driver serve small sizes from a chunk that it already has).
+//
+// Prints lines `API SIZE CASE NANOSECONDS`, the best of five batches.
+#include "check.cuh"
+
+#include <algorithm>
+#include <functional>
+
+static double best_ns(const std::function<void()> &pair)
+{
+    for (int i = 0; i < 10; i++) {
+        pair();
+    }
+    double best = 1e30;
+    for (int batch = 0; batch < 5; batch++) {
+        long done = 0;
+        auto start = Clock::now();
+        do {
+            for (int i = 0; i < 50; i++) {
+                pair();
+            }
+            done += 50;
+        } while (seconds_since(start) < 0.04);
+        best = std::min(best, seconds_since(start) / done * 1e9);
+    }
+    return best;
+}
+
+int main()
+{
+    MUST(cudaFree(nullptr));
+    void *held = nullptr;
+    for (const char *state : {"alone", "held"}) {
+        if (state[0] == 'h') {
+            MUST(cudaMalloc(&held, 4096));
+        }
+        for (size_t size : {size_t{512}, size_t{64} << 10, size_t{1} << 20, size_t{16} << 20}) {
+            double runtime = best_ns([size] {
+                void *block = nullptr;
+                MUST(cudaMalloc(&block, size));
+                MUST(cudaFree(block));
+            });
+            double driver = best_ns([size] {
+                CUdeviceptr block = 0;
+                MUST(cuMemAlloc(&block, size));
+                MUST(cuMemFree(block));
+            });
+            double host = best_ns([size] {
+                void *volatile block = std::malloc(size);
+                std::free(block);
+            });
+            std::printf("cudaMalloc %zu %s %.1f\n", size, state, runtime);
+            std::printf("cuMemAlloc %zu %s %.1f\n", size, state, driver);
+            std::printf("malloc %zu %s %.1f\n", size, state, host);
+        }
+    }
+    return 0;
+}
