@@ -40,9 +40,9 @@ shell_syntax() {
 layers() { scripts/check-layers.sh; }
 layers_can_fail() { scripts/check-layers.sh --self-test; }
 format() { cargo fmt --all --check; }
-lints() { cargo clippy --quiet --workspace --all-targets -- -D warnings; }
+lints() { cargo clippy --quiet --keep-going --workspace --all-targets -- -D warnings; }
 lints_without_exports() {
-    cargo clippy --quiet --workspace --all-targets --no-default-features -- -D warnings
+    cargo clippy --quiet --keep-going --workspace --all-targets --no-default-features -- -D warnings
 }
 documentation() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --document-private-items; }
 tests() { cargo test --workspace --no-fail-fast; }
