@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 steps=${1:-200}
-CAP=256MiB
+CAP=320MiB
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 library=$target/release/libgpucache.so
 demo=$target/demo
@@ -53,12 +53,18 @@ fi
 echo
 echo "A training-like program, $steps steps, $where."
 echo
+# run LABEL: the program's output, then what it and the library wrote to stderr; the order is lost in a terminal otherwise.
+run() {
+    local status=0
+    "$demo/train" "$steps" >"$demo/$1" 2>"$demo/stderr" || status=$?
+    cat "$demo/$1" "$demo/stderr"
+    echo
+    return "$status"
+}
 echo "\$ train"
-"$demo/train" "$steps" | tee "$demo/without"
-echo
+run without
 echo "\$ GPUCACHE_CONF=memory_limit:$CAP LD_PRELOAD=libgpucache.so train"
-GPUCACHE_CONF=memory_limit:$CAP LD_PRELOAD=$library "$demo/train" "$steps" | tee "$demo/with"
-echo
+GPUCACHE_CONF=memory_limit:$CAP LD_PRELOAD=$library run with
 cmp "$demo/without" "$demo/with"
 echo "Same output with and without. With your own program:"
 echo "    GPUCACHE_CONF=memory_fraction:0.9 LD_PRELOAD=$library YOUR-PROGRAM"
