@@ -10,7 +10,7 @@
 #   GPUCACHE_LIB         the library; default target/release/libgpucache.so, built with cargo if missing
 #   GPUCACHE_UNSAFE_LIB  a build with --features unsafe-no-barrier, to show that `race` can fail (optional)
 #   GPUCACHE_GPU_OUT     folder for programs, logs and reports; default target/gpu
-#   GPUCACHE_GPU_ARCH    nvcc's -arch; default native
+#   GPUCACHE_GPU_ARCH    nvcc's -arch; default that of the first GPU
 #   PYTHON               the Python that has the frameworks; default python3
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 2
@@ -65,9 +65,10 @@ done)
 library=${GPUCACHE_LIB:-$root/target/release/libgpucache.so}
 unsafe_library=${GPUCACHE_UNSAFE_LIB-}
 out=${GPUCACHE_GPU_OUT:-$root/target/gpu}
+arch=${GPUCACHE_GPU_ARCH-}
 python=${PYTHON:-python3}
-# Nothing of the caller's settings may decide a comparison.
-unset LD_PRELOAD GPUCACHE_LIB GPUCACHE_UNSAFE_LIB GPUCACHE_CONF GPUCACHE_REPORT GPUCACHE_LOG GPUCACHE_DISABLE
+# Nothing of the caller's settings may decide a comparison, and the library warns of variables that it does not know.
+unset LD_PRELOAD GPUCACHE_GPU_OUT GPUCACHE_GPU_ARCH GPUCACHE_LIB GPUCACHE_UNSAFE_LIB GPUCACHE_CONF GPUCACHE_REPORT GPUCACHE_LOG GPUCACHE_DISABLE
 unset PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF PYTORCH_NO_CUDA_MEMORY_CACHING
 unset XLA_PYTHON_CLIENT_PREALLOCATE XLA_PYTHON_CLIENT_ALLOCATOR XLA_PYTHON_CLIENT_MEM_FRACTION XLA_CLIENT_MEM_FRACTION
 
@@ -87,9 +88,15 @@ if [ -n "$unsafe_library" ]; then
     fi
     unsafe_library=$(readlink -f "$unsafe_library")
 fi
-if ! nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
+if [[ $(nvidia-smi -L 2>/dev/null) != GPU* ]]; then
     echo "gpu.sh: nvidia-smi finds no GPU" >&2
     exit 2
+fi
+if [ -z "$arch" ]; then
+    # Not by nvcc's own `native`: that needs a driver library on the default path.
+    capability=$(nvidia-smi -i 0 --query-gpu=compute_cap --format=csv,noheader | tr -dc 0-9)
+    arch=sm_$capability
+    [ -n "$capability" ] || arch=native
 fi
 mkdir -p "$out" || exit 2
 out=$(readlink -f "$out")
@@ -102,7 +109,7 @@ nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
 
 # Compiles one program and leaves its status in BIN/NAME.rc, for which the step that needs it waits.
 compile() {
-    local name=$1 cuda flags=(-O2 -std=c++17 "-arch=${GPUCACHE_GPU_ARCH:-native}")
+    local name=$1 cuda flags=(-O2 -std=c++17 "-arch=$arch")
     if [ "$name" = procaddress ]; then
         "${CXX:-g++}" -O2 -std=c++17 -o "$bin/$name" "$programs/$name.cpp" -ldl
     elif ! command -v nvcc >/dev/null; then
@@ -163,10 +170,10 @@ for step in $steps; do
         echo "$missing" >"$results/$step"
     fi
     echo "$(cut -d' ' -f1 "$results/$step") ($((SECONDS - begun)) s)"
+    # What the driver does, for the reader: most of it is nowhere documented.
+    grep -hs '^fact' "$logs/$step" | sort -u | sed 's/^/    /'
     if grep -q ^FAIL "$results/$step" && [ -e "$logs/$step" ]; then
-        tail -n 40 "$logs/$step" | sed 's/^/    /'
-    else
-        grep -h '^fact' "$logs/$step" 2>/dev/null | sort -u | sed 's/^/    /'
+        tail -n 40 "$logs/$step" | sed 's/^/    | /'
     fi
 done
 wait

@@ -118,7 +118,7 @@ fn the_program_sees_the_cap() {
 
 #[test]
 fn devices_have_caps_of_their_own() {
-    let program = Program::new("p8_devices").preload().sim("DEVICES", "2");
+    let program = Program::new("two_devices").preload().sim("DEVICES", "2");
     let run = program.conf("memory_limit:[0:1GiB,1:512MiB]").run();
     run.ok();
     assert_eq!(run.device(0)["limit_bytes"].as_u64(), Some(1024 * MIB), "{run}");

@@ -40,7 +40,7 @@ fn no_thread() {
 
 #[test]
 fn a_process_that_opens_the_driver_and_does_nothing_is_left_alone() {
-    let run = Program::new("r9_other_library").preload().run();
+    let run = Program::new("other_library").preload().run();
     run.ok();
     assert!(run.library_lines().is_empty(), "{run}");
     assert!(run.report.is_none(), "{run}");

@@ -30,24 +30,24 @@ fn accounts_are_zero(run: &Outcome) {
 
 #[test]
 fn info_takes_null_pointers() {
-    same_with_and_without(&Program::new("m1_null_info")).ok();
+    same_with_and_without(&Program::new("null_info")).ok();
 }
 
 #[test]
 fn info_takes_null_pointers_under_a_cap() {
-    Program::new("m1_null_info").preload().conf("memory_limit:1GiB").run().ok();
+    Program::new("null_info").preload().conf("memory_limit:1GiB").run().ok();
 }
 
 #[test]
 fn memory_of_other_origin_is_freed_and_accounted() {
-    let run = same_with_and_without(&Program::new("m2_foreign_free"));
+    let run = same_with_and_without(&Program::new("foreign_free"));
     run.ok();
     accounts_are_zero(&run);
 }
 
 #[test]
 fn out_of_memory_is_that_and_nothing_else() {
-    for name in ["m3_oom", "m3_oom_shared"] {
+    for name in ["out_of_memory", "out_of_memory_shared"] {
         same_with_and_without(&Program::new(name)).ok();
         let capped = Program::new(name).preload().conf("memory_limit:1GiB").run();
         capped.ok();
@@ -58,7 +58,7 @@ fn out_of_memory_is_that_and_nothing_else() {
 
 #[test]
 fn many_asynchronous_allocations_add_up() {
-    let run = same_with_and_without(&Program::new("m8_async"));
+    let run = same_with_and_without(&Program::new("many_async"));
     run.ok();
     accounts_are_zero(&run);
     assert!(run.gauge(0, "external_bytes", "total_allocated") >= 512 * run.printed("asyncs"), "{run}");
@@ -66,7 +66,7 @@ fn many_asynchronous_allocations_add_up() {
 
 #[test]
 fn host_and_odd_sized_handles_are_not_charged() {
-    let run = same_with_and_without(&Program::new("m9_create"));
+    let run = same_with_and_without(&Program::new("odd_handles"));
     run.ok();
     let devices = run.json()["devices"].as_array().unwrap();
     assert!(devices.iter().all(|device| device["external_bytes"]["peak"] == 0), "{run}");
@@ -74,7 +74,7 @@ fn host_and_odd_sized_handles_are_not_charged() {
 
 #[test]
 fn handles_are_charged_once() {
-    let run = same_with_and_without(&Program::new("m10_handles"));
+    let run = same_with_and_without(&Program::new("handles"));
     run.ok();
     accounts_are_zero(&run);
     let bytes = run.printed("bytes");
@@ -84,7 +84,7 @@ fn handles_are_charged_once() {
 
 #[test]
 fn pitched_memory_counts_pitch_times_height() {
-    let run = same_with_and_without(&Program::new("m11_pitch"));
+    let run = same_with_and_without(&Program::new("pitch"));
     run.ok();
     accounts_are_zero(&run);
     let counted = run.gauge(0, "requested_bytes", "peak") + run.gauge(0, "external_bytes", "peak");
@@ -157,7 +157,7 @@ fn most_of_the_device_freed_then_more_asked_for() {
 
 #[test]
 fn size_classes_waste_at_most_an_eighth() {
-    let run = Program::new("m22_classes").preload().run();
+    let run = Program::new("size_classes").preload().run();
     run.ok();
     let (requested, allocated) = (run.printed("requested"), run.gauge(0, "allocated_bytes", "peak"));
     assert_eq!(run.gauge(0, "requested_bytes", "peak"), requested, "{run}");

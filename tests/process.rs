@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 #[test]
 fn device_reset() {
-    for name in ["p1_reset", "p1_reset_shared"] {
+    for name in ["device_reset", "device_reset_shared"] {
         let run = same_with_and_without(&Program::new(name));
         run.ok();
         assert_eq!(run.count("alloc"), run.printed("allocs"), "{run}");
@@ -18,7 +18,7 @@ fn device_reset() {
 #[test]
 fn fork_while_other_threads_allocate() {
     for way in ["exit", "_exit", "exec", "system"] {
-        let run = same_with_and_without(&Program::new("p2_fork").arg(way));
+        let run = same_with_and_without(&Program::new("forks").arg(way));
         run.ok();
         let pid = run.json()["process"]["pid"].as_u64();
         assert!(pid.is_some(), "{run}");
@@ -30,7 +30,7 @@ fn fork_while_other_threads_allocate() {
 #[test]
 fn forked_children_write_no_report() {
     for way in ["exit", "_exit", "exec", "system"] {
-        let run = Program::new("p2_fork").arg(way).preload().report_to("report-%p.json").run();
+        let run = Program::new("forks").arg(way).preload().report_to("report-%p.json").run();
         run.ok();
         let files = std::fs::read_dir(&run.folder).unwrap();
         let reports =
@@ -41,12 +41,12 @@ fn forked_children_write_no_report() {
 
 #[test]
 fn allocation_in_a_forked_child_comes_back() {
-    same_with_and_without(&Program::new("p2_fork").arg("allocate")).ok();
+    same_with_and_without(&Program::new("forks").arg("allocate")).ok();
 }
 
 #[test]
 fn wrong_frees() {
-    for name in ["p6_double_free", "p6_double_free_shared"] {
+    for name in ["wrong_frees", "wrong_frees_shared"] {
         let run = same_with_and_without(&Program::new(name));
         run.ok();
         assert_eq!(run.count("alloc"), run.printed("allocs"), "{run}");
@@ -91,7 +91,7 @@ fn calls_from_destructors() {
 
 #[test]
 fn frees_with_another_device_current() {
-    for name in ["p8_devices", "p8_devices_shared"] {
+    for name in ["two_devices", "two_devices_shared"] {
         let run = same_with_and_without(&Program::new(name).sim("DEVICES", "2"));
         run.ok();
         for device in [0, 1] {
@@ -127,7 +127,7 @@ fn captures_survive() {
 
 #[test]
 fn exported_blocks_arrive_as_themselves() {
-    for name in ["p9_ipc", "p9_ipc_shared"] {
+    for name in ["ipc", "ipc_shared"] {
         let run = same_with_and_without(&Program::new(name).arg("with"));
         run.ok();
         assert_eq!(run.printed("imported"), 6, "{run}");
@@ -136,19 +136,19 @@ fn exported_blocks_arrive_as_themselves() {
 
 #[test]
 fn importers_without_the_library_get_an_error_or_the_block() {
-    let run = Program::new("p9_ipc").arg("without").preload().run();
+    let run = Program::new("ipc").arg("without").preload().run();
     run.ok();
     assert!(run.printed("refused") > 0, "no block was inside a region, so no test: {run}");
 }
 
 #[test]
 fn pointers_are_described_as_the_program_knows_them() {
-    same_with_and_without(&Program::new("p10_ranges")).ok();
+    same_with_and_without(&Program::new("ranges")).ok();
 }
 
 #[test]
 fn what_ended_threads_freed_is_used_again() {
-    let run = same_with_and_without(&Program::new("p11_threads"));
+    let run = same_with_and_without(&Program::new("short_threads"));
     run.ok();
     assert_eq!(run.count("alloc"), run.printed("allocs"), "{run}");
     // One thread's worth is 5 MiB; sixty-four of them would be 320.

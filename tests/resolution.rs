@@ -12,7 +12,7 @@ use std::process::Command;
 
 #[test]
 fn lookups_relative_to_the_caller_stay_so() {
-    let run = same_with_and_without(&Program::new("r1_rtld_next"));
+    let run = same_with_and_without(&Program::new("rtld_next"));
     run.ok();
     assert!(run.library_lines().is_empty(), "{run}");
 }
@@ -56,12 +56,12 @@ fn beside_another_preloaded_library() {
         list.push(second);
         list
     };
-    let run = Program::new("r2_beside").preload_list(list(&other, &ours)).run();
+    let run = Program::new("beside").preload_list(list(&other, &ours)).run();
     intercepted(&run);
     let calls = run.printed("allocs");
     assert!(run.stderr.contains(&format!("other saw: getppid 5, cudaMalloc {calls}")), "{run}");
 
-    let run = Program::new("r2_beside").preload_list(list(&ours, &other)).run();
+    let run = Program::new("beside").preload_list(list(&ours, &other)).run();
     intercepted(&run);
     assert!(run.stderr.contains("other saw: getppid 5"), "{run}");
 }
@@ -74,13 +74,13 @@ fn resolver_with_null_status() {
 
 #[test]
 fn resolver_is_the_first_entry() {
-    let run = same_with_and_without(&Program::new("r4_first_entry"));
+    let run = same_with_and_without(&Program::new("first_entry"));
     intercepted(&run);
 }
 
 #[test]
 fn every_pointer_has_exactly_its_abi() {
-    let run = same_with_and_without(&Program::new("r5_same_abi"));
+    let run = same_with_and_without(&Program::new("same_abi"));
     intercepted(&run);
     assert_eq!(run.gauge(0, "external_bytes", "current"), 0, "{run}");
     assert!(run.gauge(0, "external_bytes", "total_allocated") >= 3 << 20, "{run}");
@@ -88,8 +88,8 @@ fn every_pointer_has_exactly_its_abi() {
 
 #[test]
 fn what_the_driver_lacks_stays_lacking() {
-    let new = same_with_and_without(&Program::new("r6_lacking"));
-    let old = same_with_and_without(&Program::new("r6_lacking").old_driver().sim("DRIVER_VERSION", "11080"));
+    let new = same_with_and_without(&Program::new("lacking"));
+    let old = same_with_and_without(&Program::new("lacking").old_driver().sim("DRIVER_VERSION", "11080"));
     new.ok();
     old.ok();
     assert!(new.stdout.contains("cuCtxRecordEvent: dlsym finds it"), "{new}");
@@ -145,6 +145,6 @@ fn the_library_needs_no_cuda_and_no_private_glibc() {
 
 #[test]
 fn names_of_other_libraries_are_untouched() {
-    let run = same_with_and_without(&Program::new("r9_other_library"));
+    let run = same_with_and_without(&Program::new("other_library"));
     run.ok();
 }

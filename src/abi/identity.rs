@@ -15,16 +15,34 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::c_uint;
 
+const BUFFER_ID: c_uint = 7;
 const RANGE_START: c_uint = 11;
 const RANGE_SIZE: c_uint = 12;
 
-/// The live block that covers `address`, if it is the pool's.
-fn block_at(address: DevicePtr) -> Option<BlockView> {
-    if !process::is_active() {
-        return None;
+/// What the pool knows of an address.
+enum Known {
+    /// In a live block of the heap of this number.
+    Block(u32, BlockView),
+    /// In a region of the pool, but in no live block: to the program, memory that is not allocated.
+    Free,
+    /// Nothing.
+    Foreign,
+}
+
+fn look_up(address: DevicePtr) -> Known {
+    let owner = if process::is_active() { contexts::index().owner_of(address) } else { None };
+    let Some(owner) = owner else { return Known::Foreign };
+    let view = contexts::by_owner(owner).and_then(|life| life.server.with_heap(|heap| heap.find(address)));
+    match view {
+        Some(block) if block.state == BlockState::Live => Known::Block(owner, block),
+        Some(_) => Known::Free,
+        None => Known::Foreign,
     }
-    let life = contexts::by_owner(contexts::index().owner_of(address)?)?;
-    life.server.with_heap(|heap| heap.find(address)).filter(|block| block.state == BlockState::Live)
+}
+
+/// The id of a block's allocation. The driver's own ids count up from small numbers and never have the top bit.
+fn buffer_id(owner: u32, block: &BlockView) -> u64 {
+    1 << 63 | u64::from(owner) << 48 | block.serial & ((1 << 48) - 1)
 }
 
 /// `cuMemGetAddressRange_v2`
@@ -32,10 +50,14 @@ fn block_at(address: DevicePtr) -> Option<BlockView> {
 /// # Safety
 /// As the driver's; either pointer may be null.
 pub unsafe fn address_range(base: *mut DevicePtr, size: *mut usize, address: DevicePtr) -> CuResult {
+    let known = look_up(address);
+    if matches!(known, Known::Free) {
+        return CuResult::NOT_FOUND;
+    }
     // SAFETY: the caller's arguments.
     let result = unsafe { real::cuMemGetAddressRange_v2(base, size, address) };
     if result == CuResult::SUCCESS
-        && let Some(block) = block_at(address)
+        && let Known::Block(_, block) = known
     {
         // SAFETY: each is the caller's to write unless null.
         unsafe {
@@ -51,10 +73,11 @@ pub unsafe fn address_range(base: *mut DevicePtr, size: *mut usize, address: Dev
 }
 
 /// Puts the block's own answer in place of the region's.
-unsafe fn correct(attribute: c_uint, data: Opaque, block: &BlockView) {
+unsafe fn correct(attribute: c_uint, data: Opaque, owner: u32, block: &BlockView) {
     // SAFETY: the driver has accepted the attribute and written its value, of these types, to the same place.
     unsafe {
         match attribute {
+            BUFFER_ID => *data.cast::<u64>() = buffer_id(owner, block),
             RANGE_START => *data.cast::<DevicePtr>() = block.start,
             RANGE_SIZE => *data.cast::<usize>() = block.requested as usize,
             _ => {}
@@ -70,11 +93,11 @@ pub unsafe fn attribute(data: Opaque, attribute: c_uint, address: DevicePtr) -> 
     // SAFETY: the caller's arguments.
     let result = unsafe { real::cuPointerGetAttribute(data, attribute, address) };
     if result == CuResult::SUCCESS
-        && matches!(attribute, RANGE_START | RANGE_SIZE)
-        && let Some(block) = block_at(address)
+        && matches!(attribute, BUFFER_ID | RANGE_START | RANGE_SIZE)
+        && let Known::Block(owner, block) = look_up(address)
     {
         // SAFETY: as `correct` demands.
-        unsafe { correct(attribute, data, &block) };
+        unsafe { correct(attribute, data, owner, &block) };
     }
     result
 }
@@ -92,13 +115,13 @@ pub unsafe fn attributes(
     // SAFETY: the caller's arguments.
     let result = unsafe { real::cuPointerGetAttributes(count, attributes, data, address) };
     if result == CuResult::SUCCESS
-        && let Some(block) = block_at(address)
+        && let Known::Block(owner, block) = look_up(address)
     {
         for at in 0..count as usize {
             // SAFETY: arrays of `count` elements, by the driver's contract; `correct` as it demands.
             unsafe {
                 if !(*data.add(at)).is_null() {
-                    correct(*attributes.add(at), *data.add(at), &block);
+                    correct(*attributes.add(at), *data.add(at), owner, &block);
                 }
             }
         }
@@ -145,7 +168,8 @@ pub unsafe fn ipc_export(handle: *mut IpcHandle, address: DevicePtr) -> CuResult
     // SAFETY: the caller's arguments.
     let result = unsafe { real::cuIpcGetMemHandle(handle, address) };
     if result == CuResult::SUCCESS
-        && let Some(block) = block_at(address).filter(|block| block.start > block.region_start)
+        && let Known::Block(_, block) = look_up(address)
+        && block.start > block.region_start
     {
         // SAFETY: written by the successful call.
         mark(unsafe { &mut *handle }, block.start - block.region_start);

@@ -40,6 +40,24 @@ pub unsafe fn get_v2(
     result
 }
 
+/// `cuGetProcAddress_v2_ptsz`: the same for processes with per-thread default streams, where the driver has it.
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn get_v2_ptsz(
+    symbol: *const c_char,
+    function: *mut *mut c_void,
+    version: c_int,
+    flags: c_ulonglong,
+    status: *mut c_int,
+) -> CuResult {
+    // SAFETY: the caller's arguments.
+    let result = unsafe { real::cuGetProcAddress_v2_ptsz(symbol, function, version, flags, status) };
+    // SAFETY: as above.
+    unsafe { replace(result, symbol, function) };
+    result
+}
+
 unsafe fn replace(result: CuResult, symbol: *const c_char, function: *mut *mut c_void) {
     if result != CuResult::SUCCESS || symbol.is_null() || function.is_null() {
         return;

@@ -36,7 +36,7 @@ pub struct Hook {
 unsafe impl Sync for Hook {}
 
 const fn is_resolver(symbol: &str) -> bool {
-    matches!(symbol.as_bytes(), b"cuGetProcAddress" | b"cuGetProcAddress_v2")
+    matches!(symbol.as_bytes(), b"cuGetProcAddress" | b"cuGetProcAddress_v2" | b"cuGetProcAddress_v2_ptsz")
 }
 
 macro_rules! flag {
@@ -124,6 +124,7 @@ hooks! {
     // resolvers
     cuGetProcAddress ["cuGetProcAddress" @ 11030 legacy] (symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: c_ulonglong) => procaddress::get;
     cuGetProcAddress_v2 ["cuGetProcAddress" @ 12000 legacy] (symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: c_ulonglong, status: *mut c_int) => procaddress::get_v2;
+    cuGetProcAddress_v2_ptsz ["cuGetProcAddress" @ 12000 per_thread] (symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: c_ulonglong, status: *mut c_int) => procaddress::get_v2_ptsz;
 
     // lifetimes
     cuInit ["cuInit" @ 2000 legacy] (flags: c_uint) => contexts::init;

@@ -6,6 +6,7 @@
 
 use super::CuResult;
 use super::server::DeviceBooks;
+use crate::policy::footprint;
 use crate::pool::Usage;
 use crate::stats::ExternalKind;
 use parking_lot::Mutex;
@@ -24,21 +25,22 @@ pub fn charged(
     mut call: impl FnMut() -> CuResult,
 ) -> Result<(), CuResult> {
     let mut attempt = || {
-        let reservation = books.account.reserve(bytes).map_err(|_| CuResult::OUT_OF_MEMORY)?;
+        let reservation = books.account.reserve(footprint(bytes)).map_err(|_| CuResult::OUT_OF_MEMORY)?;
         call().ok()?;
-        reservation.for_external(kind);
+        reservation.for_external(kind, bytes);
         Ok(())
     };
     match attempt() {
         Err(CuResult::OUT_OF_MEMORY) => {}
         other => return other,
     }
-    let second = if bytes <= books.account.limit_bytes() && (books.reclaim)(books.device, bytes) > 0 {
-        books.counts.bump(|counts| &counts.retry);
-        attempt()
-    } else {
-        Err(CuResult::OUT_OF_MEMORY)
-    };
+    let second =
+        if bytes <= books.account.limit_bytes() && (books.reclaim)(books.device, footprint(bytes)) > 0 {
+            books.counts.bump(|counts| &counts.retry);
+            attempt()
+        } else {
+            Err(CuResult::OUT_OF_MEMORY)
+        };
     if second == Err(CuResult::OUT_OF_MEMORY) {
         books.counts.bump(|counts| &counts.oom);
         books.note_oom(kind.as_str(), bytes, Usage::default());

@@ -12,7 +12,7 @@
 //!
 //! While a stream captures, steps that wait are left out: they would kill the capture.
 
-use super::server::Server;
+use super::server::{Inner, ROTATED_MAX, Server};
 use super::{CuResult, Gpu};
 use crate::policy::gc::{self, FreeRegion};
 use crate::pool::{Epoch, Fit, SMALL_MAX};
@@ -21,6 +21,10 @@ use std::time::Instant;
 /// Requests served between two waits that are not forced: with 16 a wait costs a program of overlapping streams nothing
 /// measurable, with one it costs it all overlap.
 const SERVED_PER_BARRIER: u32 = 16;
+/// Misses are close when fewer requests than this lie between them.
+const SERVED_PER_MISS: u32 = 16;
+/// So many close misses in a row show a loop that has too few blocks in rotation.
+const CLOSE_MISSES: u32 = 4;
 /// Memory that rotation may cost beyond what is live at the peak: this much, or a thirty-second, whichever is more. One
 /// wait makes all of it clean, so it serves 16 reuses and more for blocks of up to 2 MiB.
 const ROTATION_BYTES: u64 = 32 << 20;
@@ -77,6 +81,16 @@ impl<G: Gpu> Server<G> {
         let rounded = self.tuning.rounding.round(bytes).filter(|size| *size <= account.limit_bytes());
         let Some(rounded) = rounded else { return Err(CuResult::OUT_OF_MEMORY) };
         let search = || self.take(bytes, rounded, Fit::Any, true);
+
+        if self.should_rotate(rounded) {
+            let _turn = self.growing.lock();
+            if let Some(address) = search() {
+                return Ok(address);
+            }
+            if let Ok(address) = self.grow_and_take(bytes, rounded, false) {
+                return Ok(address);
+            }
+        }
 
         let newest = self.inner.lock().newest_freed;
         if self.fence.refresh(newest)
@@ -138,6 +152,24 @@ impl<G: Gpu> Server<G> {
         search().ok_or(failure)
     }
 
+    /// Counts a miss, and says whether to answer it with more memory in rotation rather than with questions: a miss costs a
+    /// record and a query, a microsecond that every allocation of a small loop would pay while its blocks are few.
+    fn should_rotate(&self, rounded: u64) -> bool {
+        let mut inner = self.inner.lock();
+        let close = std::mem::take(&mut inner.served_since_miss) < SERVED_PER_MISS;
+        inner.close_misses = if close { inner.close_misses.saturating_add(1) } else { 0 };
+        inner.close_misses >= CLOSE_MISSES && rounded <= ROTATED_MAX && self.is_within_slack(&inner, rounded)
+    }
+
+    /// Whether growing for this request stays within what rotation may cost.
+    fn is_within_slack(&self, inner: &Inner, rounded: u64) -> bool {
+        let usage = inner.heap.usage();
+        let slack = ROTATION_BYTES.max(usage.allocated.peak / ROTATION_SHARE);
+        let growth = inner.heap.growth(rounded).minimum;
+        usage.reserved.current + growth <= usage.allocated.peak + slack
+            && growth <= self.books.account.headroom()
+    }
+
     /// Whether to wait for pending memory before a larger clean block is cut. Where the GPU lags behind, cutting costs the
     /// next large request its block, and a program up to three times its memory; a wait this rare costs it nothing.
     fn wait_is_due(&self, rounded: u64) -> bool {
@@ -155,11 +187,7 @@ impl<G: Gpu> Server<G> {
         }
         let inner = self.inner.lock();
         let Some(epoch) = inner.heap.epoch_needed(rounded) else { return Plan::Grow };
-        let usage = inner.heap.usage();
-        let slack = ROTATION_BYTES.max(usage.allocated.peak / ROTATION_SHARE);
-        let growth = inner.heap.growth(rounded).minimum;
-        let within = usage.reserved.current + growth <= usage.allocated.peak + slack;
-        if within && growth <= self.books.account.headroom() {
+        if self.is_within_slack(&inner, rounded) {
             return Plan::Rotate;
         }
         // The newest that is sealed, not the oldest that would do: how many reuses a wait serves is what counts, and

@@ -18,6 +18,8 @@ use std::time::Instant;
 const FREES_PER_SEAL: u32 = 64;
 /// Allocations between two looks at the sealed epochs while nothing is missed.
 const ALLOCS_PER_POLL: u32 = 16;
+/// Blocks up to this size go round, first in, first out, instead of being asked about one by one.
+pub(super) const ROTATED_MAX: u64 = 1 << 20;
 /// Moments of failure that are kept for the report.
 const OOMS_KEPT: usize = 16;
 
@@ -87,6 +89,9 @@ pub(super) struct Inner {
     pub frees_to_seal: u32,
     /// Requests served since the last wait.
     pub served_since_barrier: u32,
+    /// Requests served since the last miss, and how many misses have followed each other closely.
+    pub served_since_miss: u32,
+    pub close_misses: u32,
     pub newest_freed: Epoch,
     pub counts: Counts,
     pub histogram: SizeHistogram,
@@ -126,6 +131,8 @@ impl<G: Gpu> Server<G> {
             allocs_to_poll: ALLOCS_PER_POLL,
             frees_to_seal: FREES_PER_SEAL,
             served_since_barrier: 0,
+            served_since_miss: 0,
+            close_misses: 0,
             newest_freed: 0,
             counts: Counts::default(),
             histogram: SizeHistogram::default(),
@@ -172,7 +179,10 @@ impl<G: Gpu> Server<G> {
     #[inline]
     pub fn try_hit(&self, bytes: u64) -> Option<u64> {
         let rounded = self.tuning.rounding.round(bytes)?;
-        self.take(bytes, rounded, Fit::Tight, true)
+        // Blocks of these sizes go round through whatever is clean; larger ones are not cut before pending memory has
+        // been looked at.
+        let fit = if rounded <= ROTATED_MAX { Fit::Any } else { Fit::Tight };
+        self.take(bytes, rounded, fit, true)
     }
 
     /// Takes `bytes` from the heap if it can be done now; `hit` says whether it counts as a cache hit.
@@ -205,6 +215,7 @@ impl<G: Gpu> Server<G> {
         inner.counts.cache_hit += u64::from(hit);
         inner.histogram.record(bytes);
         inner.served_since_barrier = inner.served_since_barrier.saturating_add(1);
+        inner.served_since_miss = inner.served_since_miss.saturating_add(1);
         inner.allocs_to_poll = inner.allocs_to_poll.saturating_sub(1);
         Some(address)
     }

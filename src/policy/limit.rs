@@ -5,6 +5,14 @@ use std::fmt;
 
 use crate::stats::{ExternalKind, Gauge, SharedGauge};
 
+/// What an allocation of `bytes` outside the pool takes from the device, and so from the cap: the driver hands memory out
+/// in pages of 2 MiB, of which only allocations of up to half a page share one. (100 allocations of 1 MiB and 512 bytes
+/// were seen to take 198 MiB, 100 of 2 MiB and 512 bytes 400 MiB.)
+pub fn footprint(bytes: u64) -> u64 {
+    const PAGE: u64 = 2 << 20;
+    if bytes <= PAGE / 2 { bytes } else { bytes.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX) }
+}
+
 /// A reservation that would have exceeded the limit. All figures are bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OverLimit {
@@ -102,12 +110,12 @@ impl DeviceAccount {
     /// Counts `n` bytes outside the pool that already exist and that nobody can refuse any more, for example because
     /// only the driver's answer told their size. They may exceed the limit; nothing else is admitted until they fit.
     pub fn charge_external(&self, kind: ExternalKind, n: u64) {
-        self.in_use.add(n);
+        self.in_use.add(footprint(n));
         self.add_external(kind, n);
     }
 
     fn add_external(&self, kind: ExternalKind, n: u64) {
-        self.held.add(n);
+        self.held.add(footprint(n));
         self.external.add(n);
         self.by_kind[kind.index()].add(n);
     }
@@ -116,8 +124,8 @@ impl DeviceAccount {
     pub fn release_external(&self, kind: ExternalKind, n: u64) {
         self.by_kind[kind.index()].sub(n);
         self.external.sub(n);
-        self.held.sub(n);
-        self.in_use.sub(n);
+        self.held.sub(footprint(n));
+        self.in_use.sub(footprint(n));
     }
 
     fn admit(&self, n: u64) -> Result<(), OverLimit> {
@@ -160,9 +168,10 @@ impl Reservation<'_> {
         self.account.reserved.add(bytes);
     }
 
-    /// The program has got the bytes, outside the pool.
-    pub fn for_external(mut self, kind: ExternalKind) {
-        let bytes = std::mem::take(&mut self.bytes);
+    /// The program has got `bytes` outside the pool; the reservation was for their [`footprint`].
+    pub fn for_external(mut self, kind: ExternalKind, bytes: u64) {
+        debug_assert_eq!(self.bytes, footprint(bytes));
+        self.bytes = 0;
         self.account.add_external(kind, bytes);
     }
 }
@@ -182,7 +191,20 @@ mod tests {
     }
 
     fn external(account: &DeviceAccount, kind: ExternalKind, n: u64) -> Result<(), OverLimit> {
-        account.reserve(n).map(|reservation| reservation.for_external(kind))
+        account.reserve(footprint(n)).map(|reservation| reservation.for_external(kind, n))
+    }
+
+    #[test]
+    fn external_memory_counts_whole_pages_against_the_cap() {
+        let account = DeviceAccount::new(16 << 20, 16 << 20);
+        external(&account, ExternalKind::Async, (2 << 20) + 1).unwrap();
+        assert_eq!((account.in_use(), account.external().current), (4 << 20, (2 << 20) + 1));
+        external(&account, ExternalKind::Async, 1 << 20).unwrap();
+        assert_eq!(account.in_use(), 5 << 20, "small ones share a page");
+        account.release_external(ExternalKind::Async, (2 << 20) + 1);
+        account.release_external(ExternalKind::Async, 1 << 20);
+        assert_eq!((account.in_use(), account.closest_headroom()), (0, 11 << 20));
+        assert!(account.reserve(footprint(u64::MAX)).is_err());
     }
 
     #[test]

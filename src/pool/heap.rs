@@ -140,6 +140,7 @@ impl Heap {
         }
         let record = self.index.arena.get(taken);
         record.set_requested(requested);
+        record.set_serial(self.clock);
         let (addr, size, slot) = (record.addr(), record.size(), record.region());
         if size > SMALL_MAX {
             // The only one in its cell. A small block in a hole is looked up under the lock instead.

@@ -57,7 +57,7 @@ pub struct Record {
     size: AtomicU64,
     /// Bytes that the program asked for.
     requested: AtomicU64,
-    /// Epoch of the last free.
+    /// Of a free block the epoch of the free; of a live one its serial number.
     epoch: AtomicU64,
     /// Neighbour below in the region; of an object: its slab.
     prev: AtomicU32,
@@ -88,6 +88,16 @@ impl Record {
         size set_size u64, requested set_requested u64, epoch set_epoch u64,
         prev set_prev Id, next set_next Id, left set_left Id, right set_right Id,
         region set_region u32, owner set_owner u32, first set_first Id, tag set_tag u32,
+    }
+
+    /// Number of the allocation that a live block serves: no two of a heap have the same.
+    pub fn serial(&self) -> u64 {
+        self.epoch()
+    }
+
+    /// See [`Record::serial`]; before the block becomes live.
+    pub fn set_serial(&self, serial: u64) {
+        self.set_epoch(serial);
     }
 
     /// Address and state, as one consistent pair.

@@ -117,6 +117,7 @@ impl Heap {
         let record = arena.get(id);
         let (addr, size) = (record.addr(), record.size());
         record.set_requested(requested);
+        record.set_serial(self.clock);
         record.set_word(addr, State::Live);
         self.gauges.win(size, requested);
         self.gauges.objects += size;

@@ -26,6 +26,8 @@ pub struct BlockView {
     pub size: u64,
     /// Bytes that the program asked for; 0 unless live.
     pub requested: u64,
+    /// Of a live block, the number of its allocation: never the same twice in a heap, also when the address comes back.
+    pub serial: u64,
     /// Address of its region.
     pub region_start: u64,
     /// Bytes of its region.
@@ -107,6 +109,7 @@ impl Heap {
             start,
             size: record.size(),
             requested: if state == BlockState::Live { record.requested() } else { 0 },
+            serial: if state == BlockState::Live { record.serial() } else { 0 },
             region_start: region.addr,
             region_size: region.size,
             state,

@@ -68,8 +68,8 @@ static int child(const char *name, bool variants)
             }
         }
     }
-    if (variants) {
-        const cudaIpcMemHandle_t plain = parcels[1].handle;
+    for (int which = 0; variants && which < 2; which++) {
+        const cudaIpcMemHandle_t plain = parcels[which].handle;
         cudaIpcMemHandle_t padded = plain, sealed = plain, both;
         std::memcpy(padded.reserved + 56, "offsetgc", 8);
         for (int i = 0; i < 4; i++) {
@@ -77,8 +77,8 @@ static int child(const char *name, bool variants)
         }
         both = sealed;
         std::memcpy(both.reserved + 56, "offsetgc", 8);
-        std::printf("fact handle as it is: %d; bytes 56-63 written: %d; bytes 52-55 changed: %d; both: %d\n",
-                    open_code(plain), open_code(padded), open_code(sealed), open_code(both));
+        std::printf("fact handle of %zu bytes as it is: %d; bytes 56-63 written: %d; bytes 52-55 changed: %d; both: %d\n",
+                    SIZES[which], open_code(plain), open_code(padded), open_code(sealed), open_code(both));
     }
     return 0;
 }

@@ -24,12 +24,12 @@ static void errors()
     say("cudaMalloc without a pointer", cudaMalloc((void **)nullptr, 16));
     block = untouched;
     say("cudaMalloc too large", cudaMalloc(&block, size_t{1} << 60));
-    std::printf("pointer untouched: %d\n", block == untouched);
+    std::printf("fact pointer untouched: %d\n", block == untouched);
     say("cudaMalloc of all ones", cudaMalloc(&block, ~size_t{0}));
     say("cuMemAlloc of nothing", cuMemAlloc(&address, 0));
     say("cuMemAlloc without a pointer", cuMemAlloc(nullptr, 16));
     say("cuMemAlloc too large", cuMemAlloc(&address, size_t{1} << 60));
-    std::printf("address untouched: %d\n", address == 0x1234);
+    std::printf("fact address untouched: %d\n", address == 0x1234);
     say("cudaFree of null", cudaFree(nullptr));
     say("cuMemFree of 0", cuMemFree(0));
     say("cudaFree of nonsense", cudaFree(untouched));

@@ -205,9 +205,9 @@ fn runtime(out: &Path, version: u32, file: &str, soname: &str) {
 }
 
 /// One line of `tests/programs/BUILD`.
-fn program(out: &Path, line: &str) {
-    let mut words = line.split_whitespace();
-    let mut word = || words.next().unwrap_or_else(|| panic!("tests/programs/BUILD: {line}"));
+fn program(out: &Path, entry: &str) {
+    let mut words = entry.split_whitespace();
+    let mut word = || words.next().unwrap_or_else(|| panic!("tests/programs/BUILD: {entry}"));
     let (name, file, link) = (word(), word(), word());
     let lib = out.join("lib");
     let mut command = cc();

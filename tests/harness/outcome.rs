@@ -35,12 +35,12 @@ impl Outcome {
             serde_json::from_str(&text).unwrap_or_else(|e| panic!("{what}: report: {e}\n{text}"))
         });
         let figures = std::fs::read_to_string(folder.join("stats")).unwrap_or_default();
-        let stats = figures
+        let counted = figures
             .lines()
             .filter_map(|line| line.split_once(' '))
             .filter_map(|(name, value)| Some((name.to_owned(), value.trim().parse().ok()?)))
             .collect();
-        Self { what, status, stdout, stderr, report, stats, folder }
+        Self { what, status, stdout, stderr, report, stats: counted, folder }
     }
 
     /// The same, having checked that it ended with status 0.

@@ -2,7 +2,7 @@
  * fork after CUDA use. The children end in the given way while threads of the parent keep allocating, so that any lock
  * may be held at the moment of the fork.
  *
- *   p2_fork exit|_exit|exec|allocate|system
+ *   forks exit|_exit|exec|allocate|system
  */
 #define _GNU_SOURCE
 #include <cuda_runtime.h>

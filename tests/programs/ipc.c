@@ -1,7 +1,7 @@
 /*
  * Exports blocks to another process, which must find each block's own bytes, or an error; never other bytes.
  *
- *   p9_ipc with|without     the other process inherits LD_PRELOAD, or does not
+ *   ipc with|without     the other process inherits LD_PRELOAD, or does not
  */
 #define _GNU_SOURCE
 #include <cuda_runtime.h>
@@ -57,7 +57,7 @@ int main(int argc, char **argv) {
         dup2(pipes[0], 0);
         close(pipes[1]);
         if (!strcmp(role, "without")) unsetenv("LD_PRELOAD");
-        execl("/proc/self/exe", "p9_ipc", "import", (char *)NULL);
+        execl("/proc/self/exe", "ipc", "import", (char *)NULL);
         _exit(99);
     }
     close(pipes[0]);
