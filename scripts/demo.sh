@@ -11,7 +11,7 @@ target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 library=$target/release/libgpucache.so
 demo=$target/demo
 unset LD_PRELOAD "${!GPUCACHE_@}" "${!PYTORCH_@}" 2>/dev/null || true
-mkdir -p "$demo/lib" "$demo/include"
+mkdir -p "$demo/lib"
 
 # The newest CUDA runtime library on this machine, if any: of a toolkit, of the system, or of a Python package.
 cuda_runtime() {
@@ -31,18 +31,17 @@ if nvidia-smi -L 2>/dev/null | grep -q GPU; then
     [[ $runtime ]] || echo "There is a GPU here, but no CUDA runtime library (libcudart.so.12 or later) was found."
 fi
 echo "Building …"
+cargo build --quiet --release --lib
+if [[ $runtime ]] && ! "${cc[@]}" -Itests/include -o "$demo/train" tests/programs/train.c "$runtime" \
+    -Wl,-rpath,"$(dirname "$runtime")"; then
+    echo "The program does not link with $runtime (12.5 or later is needed)."
+    runtime=
+fi
 if [[ $runtime ]]; then
     where="on $(nvidia-smi --query-gpu=name --format=csv,noheader | head -1), with $runtime"
-    cargo build --quiet --release --lib
-    # The simulated GPU has the program's kernels built in; the real one is given them as PTX.
-    sed 's/.*/"&\\n"/' scripts/demo/kernels.ptx >"$demo/include/kernels.inc"
-    sed 's/"test kernels"/\n#include "kernels.inc"\n/' tests/include/testkernels.h >"$demo/include/testkernels.h"
-    "${cc[@]}" -I"$demo/include" -Itests/include -o "$demo/train" tests/programs/train.c "$runtime" \
-        -Wl,-rpath,"$(dirname "$runtime")"
 else
     where="on a simulated GPU"
     # The simulated device computes on real bytes, so it is built with an optimiser too.
-    cargo build --quiet --release --lib
     CARGO_PROFILE_RELEASE_LTO=off cargo build --quiet --release -p simcuda
     cp "$target/release/libsimcuda.so" "$demo/lib/libcuda.so.1"
     "${cc[@]}" -DMOCKRT_VERSION=13000 -DCUDART_VERSION=13000 -fvisibility=hidden -Itests/include -o "$demo/train" \

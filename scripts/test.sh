@@ -3,7 +3,7 @@
 #
 #   scripts/test.sh           everything but what takes long
 #   scripts/test.sh --quick   leaves out the checks of the released build and of feature combinations
-#   scripts/test.sh --long    adds long random runs (tests see it as GPUCACHE_LONG=1)
+#   scripts/test.sh --long    adds long random runs, each time over other cases
 #
 # Every check is a function below. All of them run, also after a failure; the end says what ran, what failed, and
 # what was skipped and why. A check says why it cannot run by calling `skip`.
@@ -21,7 +21,6 @@ target=${CARGO_TARGET_DIR:-target}
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 # A user's own settings must not reach the tests.
 unset LD_PRELOAD "${!GPUCACHE_@}" "${!SIMCUDA_@}" "${!PYTORCH_@}" 2>/dev/null
-[[ $mode == long ]] && export GPUCACHE_LONG=1
 
 SKIPPED=77
 skip() {
@@ -30,9 +29,13 @@ skip() {
 }
 
 shell_syntax() {
-    bash -n .ci/run scripts/*.sh || return 1
+    local scripts=(.ci/run scripts/*.sh) script
+    [[ -d tests/gpu ]] && scripts+=(tests/gpu/*.sh)
+    for script in "${scripts[@]}"; do
+        bash -n "$script" || return 1
+    done
     if command -v shellcheck >/dev/null; then
-        shellcheck .ci/run scripts/*.sh
+        shellcheck "${scripts[@]}"
     else
         echo "syntax only: shellcheck is not installed"
     fi
@@ -46,6 +49,18 @@ lints_without_exports() {
 }
 documentation() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --document-private-items; }
 tests() { cargo test --workspace --no-fail-fast; }
+# Each round draws new random cases and new timings; a failure prints its seed or leaves its case in
+# proptest-regressions/.
+long_runs() {
+    [[ $mode == long ]] || { skip "only with --long"; return; }
+    local round
+    for round in {1..10}; do
+        echo "round $round"
+        PROPTEST_CASES=5000 cargo test --quiet --lib >"$target/long-runs.log" 2>&1 &&
+            cargo test --quiet --test races --test cap --test process >>"$target/long-runs.log" 2>&1 ||
+            { cat "$target/long-runs.log"; return 1; }
+    done
+}
 exports() {
     cargo build --quiet --lib || return 1
     scripts/check-exports.sh "$target/debug/libgpucache.so"
@@ -82,7 +97,7 @@ advisories() {
     return 1
 }
 
-checks=(shell_syntax layers layers_can_fail format lints lints_without_exports documentation tests
+checks=(shell_syntax layers layers_can_fail format lints lints_without_exports documentation tests long_runs
     exports exports_can_fail released_build licences_and_sources advisories)
 not_quick=' layers_can_fail lints_without_exports exports_can_fail released_build advisories '
 
@@ -112,7 +127,6 @@ for name in "${checks[@]}"; do
             ;;
     esac
 done
-[[ $mode == long ]] || skipped+=("long random runs: only with --long")
 skipped+=("a real GPU: scripts/gpu.sh")
 
 echo
