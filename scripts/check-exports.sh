@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Looks at the built library as the dynamic linker of another machine will:
+#   - it exports exactly the functions of the hook table, the runtime's three, dlsym and the process endings;
+#   - it needs no CUDA library, so that it loads where there is none;
+#   - it needs nothing private of glibc, and says which version it needs at least.
+#
+#   scripts/check-exports.sh LIBRARY [HIGHEST_GLIBC]   for example: target/release/libgpucache.so 2.17
+#   scripts/check-exports.sh --self-test LIBRARY       demands that wrong libraries are refused
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+fail() {
+    echo "$1" >&2
+    exit 1
+}
+command -v readelf >/dev/null || fail "readelf is missing; it comes with binutils"
+
+expected() {
+    # Rows of the table: `    cuMemAlloc_v2 ["cuMemAlloc" @ 3020 legacy] (…`
+    sed -nE 's/^ +(cu[A-Za-z0-9_]+) \[".*/\1/p' src/abi/table.rs
+    printf '%s\n' cudaMalloc cudaFree cudaMemGetInfo dlsym _exit _Exit
+}
+
+exported() {
+    readelf --wide --dyn-syms "$1" |
+        awk '$7 != "UND" && ($5 == "GLOBAL" || $5 == "WEAK") && $8 != "" && $4 != "SECTION" { sub(/@.*/, "", $8); print $8 }'
+}
+
+check() {
+    local library=$1 limit=$2 difference needed highest
+    [[ -e $library ]] || fail "$library: no such file"
+    difference=$(diff <(expected | sort -u) <(exported "$library" | sort -u) | grep '^[<>]' || true)
+    if [[ -n $difference ]]; then
+        echo "$library: exports differ (< missing, > not expected):" >&2
+        echo "$difference" >&2
+        return 1
+    fi
+    needed=$(readelf --wide --dynamic "$library" | sed -nE 's/.*\(NEEDED\).*\[(.*)\]/\1/p')
+    if grep -Eiq '^lib(cu|nv)' <<<"$needed"; then
+        echo "$library: needs $(tr '\n' ' ' <<<"$needed")" >&2
+        return 1
+    fi
+    local versions
+    versions=$(readelf --wide --version-info "$library" | grep -oE 'GLIBC_(PRIVATE|[0-9.]+)' | sort -u)
+    if grep -q PRIVATE <<<"$versions"; then
+        echo "$library: uses GLIBC_PRIVATE" >&2
+        return 1
+    fi
+    highest=$(sed 's/GLIBC_//' <<<"$versions" | sort -V | tail -1)
+    if [[ -n $limit && $(printf '%s\n' "$highest" "$limit" | sort -V | tail -1) != "$limit" ]]; then
+        echo "$library: needs glibc $highest, more than $limit:" >&2
+        readelf --wide --dyn-syms "$library" | grep "@GLIBC_$highest" | awk '{ print "  " $8 }' >&2
+        return 1
+    fi
+    echo "$library: $(expected | sort -u | wc -l) exports as listed; needs glibc $highest and $(tr '\n' ' ' <<<"$needed")"
+}
+
+self_test() {
+    local library=$1 folder failed=0
+    folder=$(mktemp -d)
+    # A library with one export too few and one too many, a CUDA library among its needs.
+    expected | sed 's/^\(.*\)$/void \1(void) {}/' >"$folder/all.c"
+    echo 'void surplus(void) {}' >"$folder/surplus.c"
+    echo 'void needed(void) {}' >"$folder/cuda.c"
+    local cc=(cc -shared -fPIC -ffreestanding -w)
+    "${cc[@]}" -o "$folder/libcuda.so.1" -Wl,-soname,libcuda.so.1 "$folder/cuda.c"
+    "${cc[@]}" -o "$folder/good.so" "$folder/all.c"
+    "${cc[@]}" -o "$folder/surplus.so" "$folder/all.c" "$folder/surplus.c"
+    grep -v cudaFree "$folder/all.c" >"$folder/few.c"
+    "${cc[@]}" -o "$folder/few.so" "$folder/few.c"
+    "${cc[@]}" -o "$folder/needs.so" "$folder/all.c" -Wl,--no-as-needed "$folder/libcuda.so.1"
+    refuse() {
+        if check "$2" "${3:-}" >/dev/null 2>&1; then
+            echo "self-test: not refused: $1"
+            failed=1
+        else
+            echo "self-test: refused: $1"
+        fi
+    }
+    if ! check "$folder/good.so" ""; then
+        echo "self-test: a good library was refused"
+        failed=1
+    fi
+    refuse 'an export too many' "$folder/surplus.so"
+    refuse 'an export too few' "$folder/few.so"
+    refuse 'a CUDA library among its needs' "$folder/needs.so"
+    refuse 'a newer glibc than allowed' "$library" 2.0
+    rm -rf "$folder"
+    return "$failed"
+}
+
+if [[ ${1:-} == --self-test ]]; then
+    self_test "${2:?a library}"
+else
+    check "${1:?a library}" "${2:-}"
+fi

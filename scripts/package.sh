@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Builds the library as it is released: for glibc 2.17, whatever this machine has. Checks what came out, runs programs
+# on it, and leaves it in target/package/.
+#
+# The linker and the old C library come from zig, through cargo-zigbuild; both are installed from PyPI into a virtual
+# environment under target/.
+#
+#   scripts/package.sh            builds, checks, runs
+#   scripts/package.sh --can-run  only says whether this machine can, or what is missing
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+GLIBC=2.17
+target=${CARGO_TARGET_DIR:-target}
+venv=$target/tools/zig
+triple=$(rustc -vV | sed -n 's/^host: //p')
+
+missing() {
+    echo "the released build was not made: $1"
+    exit 1
+}
+ready() { [[ -x $venv/bin/cargo-zigbuild ]] && "$venv/bin/python" -c 'import ziglang' 2>/dev/null; }
+
+[[ $triple == *-linux-gnu ]] || missing "this is $triple, not Linux with glibc"
+if ! ready; then
+    command -v python3 >/dev/null || missing "python3 is missing (it brings cargo-zigbuild and zig)"
+    python3 -c 'import venv, ensurepip' 2>/dev/null || missing "python3 has no venv or pip (package python3-venv)"
+    mkdir -p "$target/tools"
+    log=$target/tools/zig.log
+    { python3 -m venv "$venv" && "$venv/bin/pip" install --quiet 'cargo-zigbuild>=0.20,<1' 'ziglang>=0.13,<1'; } \
+        >"$log" 2>&1 || missing "cargo-zigbuild and ziglang could not be installed from PyPI, see $log"
+    ready || missing "cargo-zigbuild does not start, see $log"
+fi
+[[ ${1:-} == --can-run ]] && exit 0
+
+PATH="$PWD/$venv/bin:$PATH"
+[[ $venv == /* ]] && PATH="$venv/bin:$PATH"
+cargo zigbuild --quiet --release --lib --target "$triple.$GLIBC"
+built=$target/$triple/release/libgpucache.so
+scripts/check-exports.sh "$built" "$GLIBC"
+
+# What the tests' programs do, with and without it, must be the same.
+scripts/smoke.sh "$built"
+
+mkdir -p "$target/package"
+cp "$built" LICENSE-MIT LICENSE-APACHE README.md CHANGELOG.md "$target/package/"
+echo "$target/package/libgpucache.so: $(stat -c %s "$built") bytes, for glibc $GLIBC and later"

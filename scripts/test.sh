@@ -1,0 +1,142 @@
+#!/usr/bin/env bash
+# The whole test suite in one command. Needs Rust (with rustfmt and clippy) and a C compiler; the GPU is simulated.
+#
+#   scripts/test.sh           everything but what takes long
+#   scripts/test.sh --quick   leaves out the checks of the released build and of feature combinations
+#   scripts/test.sh --long    adds long random runs, each time over other cases
+#
+# Every check is a function below. All of them run, also after a failure; the end says what ran, what failed, and
+# what was skipped and why. A check says why it cannot run by calling `skip`.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+mode=normal
+case ${1:-} in
+    '') ;;
+    --quick) mode=quick ;;
+    --long) mode=long ;;
+    *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac
+target=${CARGO_TARGET_DIR:-target}
+export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
+# A user's own settings must not reach the tests.
+unset LD_PRELOAD "${!GPUCACHE_@}" "${!SIMCUDA_@}" "${!PYTORCH_@}" 2>/dev/null
+
+SKIPPED=77
+skip() {
+    echo "$*" >"$target/skip-reason"
+    return $SKIPPED
+}
+
+shell_syntax() {
+    local scripts=(.ci/run scripts/*.sh) script
+    [[ -d tests/gpu ]] && scripts+=(tests/gpu/*.sh)
+    for script in "${scripts[@]}"; do
+        bash -n "$script" || return 1
+    done
+    if command -v shellcheck >/dev/null; then
+        shellcheck "${scripts[@]}"
+    else
+        echo "syntax only: shellcheck is not installed"
+    fi
+}
+layers() { scripts/check-layers.sh; }
+layers_can_fail() { scripts/check-layers.sh --self-test; }
+format() { cargo fmt --all --check; }
+lints() { cargo clippy --quiet --keep-going --workspace --all-targets -- -D warnings; }
+lints_without_exports() {
+    cargo clippy --quiet --keep-going --workspace --all-targets --no-default-features -- -D warnings
+}
+documentation() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --document-private-items; }
+tests() { cargo test --workspace --no-fail-fast; }
+# Each round draws new random cases and new timings; a failure prints its seed or leaves its case in
+# proptest-regressions/.
+long_runs() {
+    [[ $mode == long ]] || { skip "only with --long"; return; }
+    local round
+    for round in {1..10}; do
+        echo "round $round"
+        PROPTEST_CASES=5000 cargo test --quiet --lib >"$target/long-runs.log" 2>&1 &&
+            cargo test --quiet --test races --test cap --test process >>"$target/long-runs.log" 2>&1 ||
+            { cat "$target/long-runs.log"; return 1; }
+    done
+}
+exports() {
+    cargo build --quiet --lib || return 1
+    scripts/check-exports.sh "$target/debug/libgpucache.so"
+}
+exports_can_fail() {
+    [[ -e $target/debug/libgpucache.so ]] || { echo "not built"; return 1; }
+    scripts/check-exports.sh --self-test "$target/debug/libgpucache.so"
+}
+released_build() {
+    scripts/package.sh --can-run >"$target/package-reason" || { skip "$(cat "$target/package-reason")"; return; }
+    scripts/package.sh
+}
+cargo_deny() { # prints the command, if there is one
+    local tool
+    for tool in "$target/tools/bin/cargo-deny" "$(command -v cargo-deny)"; do
+        [[ -x $tool ]] && { echo "$tool"; return; }
+    done
+    return 1
+}
+licences_and_sources() {
+    local tool
+    tool=$(cargo_deny) || { skip "cargo-deny is not installed: cargo install --locked cargo-deny"; return; }
+    "$tool" --log-level warn check licenses bans sources
+}
+advisories() {
+    local tool output
+    tool=$(cargo_deny) || { skip "cargo-deny is not installed: cargo install --locked cargo-deny"; return; }
+    output=$(GIT_TERMINAL_PROMPT=0 timeout 120 "$tool" --log-level warn check advisories 2>&1) && { echo "no advisories"; return; }
+    if grep -q 'failed to fetch advisory database\|failed to load advisory database' <<<"$output"; then
+        skip "the advisory database cannot be reached: ADVISORIES WERE NOT CHECKED"
+        return
+    fi
+    echo "$output"
+    return 1
+}
+
+checks=(shell_syntax layers layers_can_fail format lints lints_without_exports documentation tests long_runs
+    exports exports_can_fail released_build licences_and_sources advisories)
+not_quick=' layers_can_fail lints_without_exports exports_can_fail released_build advisories '
+
+mkdir -p "$target"
+passed=() failed=() skipped=()
+begin=$SECONDS
+for name in "${checks[@]}"; do
+    if [[ $mode == quick && $not_quick == *" $name "* ]]; then
+        skipped+=("$name: left out by --quick")
+        continue
+    fi
+    echo "== $name"
+    started=$SECONDS
+    "$name"
+    status=$?
+    took="$((SECONDS - started)) s"
+    case $status in
+        0) passed+=("$name ($took)") ;;
+        "$SKIPPED")
+            reason=$(cat "$target/skip-reason")
+            echo "skipped: $reason"
+            skipped+=("$name: $reason")
+            ;;
+        *)
+            echo "FAILED: $name"
+            failed+=("$name ($took)")
+            ;;
+    esac
+done
+skipped+=("a real GPU: scripts/gpu.sh")
+
+echo
+echo "== summary, after $((SECONDS - begin)) s"
+list() {
+    local head=$1
+    shift
+    (($# == 0)) || printf "$head: %s\n" "$@"
+}
+list "passed " "${passed[@]}"
+list "skipped" "${skipped[@]}"
+list "FAILED " "${failed[@]}"
+((${#failed[@]} == 0))
