@@ -139,9 +139,9 @@ impl Gpu for Model {
     fn query(&self, event: Event, relaxed: bool) -> Result<bool, CuResult> {
         let mut state = self.state.lock();
         if relaxed {
-            state.call("query")?
+            state.call("query")?;
         } else {
-            state.forbidden("query")?
+            state.forbidden("query")?;
         }
         Ok(state.events[event.0] <= state.completed)
     }

@@ -278,7 +278,7 @@ mod tests {
                         let n = 1 + (thread * 997 + round * 31) % 5000;
                         let kind = ExternalKind::ALL[(round % 8) as usize];
                         let admitted =
-                            if thread % 2 == 0 { pool(&account, n) } else { external(&account, kind, n) };
+                            if thread % 2 == 0 { pool(account, n) } else { external(account, kind, n) };
                         assert!(account.in_use() <= LIMIT);
                         match admitted {
                             Ok(()) if thread % 2 == 0 => account.release_pool(n),

@@ -17,7 +17,9 @@ fn every_so_many_frees_seal_an_epoch() {
     let bench = Bench::new(1 << 30, 1 << 30);
     let blocks: Vec<u64> = (0..256).map(|_| bench.alloc(512).unwrap()).collect();
     let before = bench.model().calls("record");
-    blocks.into_iter().for_each(|block| bench.free(block));
+    for block in blocks {
+        bench.free(block);
+    }
     let seals = bench.model().calls("record") - before;
     assert!((8..=32).contains(&seals), "{seals} seals in 256 frees");
 }
@@ -105,7 +107,9 @@ fn equal_halves_and_their_whole_need_no_more_than_the_whole() {
     for (count, size) in [(8, 16 * MIB), (4, 32 * MIB), (8, 16 * MIB)] {
         let blocks: Vec<u64> = (0..count).map(|_| bench.alloc(size).unwrap()).collect();
         assert_eq!(bench.reserved(), 128 * MIB);
-        blocks.into_iter().for_each(|block| bench.free(block));
+        for block in blocks {
+            bench.free(block);
+        }
         bench.model().complete();
     }
     assert_eq!(bench.model().state.lock().peak, 128 * MIB);
@@ -128,7 +132,9 @@ fn a_capture_survives_everything_the_pool_does() {
     let bench = Bench::new(1 << 30, 256 * MIB);
     let blocks: Vec<u64> = (0..4).map(|_| bench.alloc(32 * MIB).unwrap()).collect();
     bench.model().submit();
-    blocks[..3].iter().for_each(|block| bench.free(*block));
+    for block in &blocks[..3] {
+        bench.free(*block);
+    }
     bench.fence.gate().begin().succeeded();
     bench.model().state.lock().capturing = true;
     let mut inside = Vec::new();
@@ -136,11 +142,11 @@ fn a_capture_survives_everything_the_pool_does() {
         inside.push(block);
     }
     assert_eq!(inside.len(), 7, "all that fits under the cap, idle regions given back for it");
-    (0..200).for_each(|_| {
+    for _ in 0..200 {
         if let Some(block) = inside.pop() {
             bench.free(block);
         }
-    });
+    }
     assert!(!bench.model().state.lock().killed);
     bench.model().state.lock().capturing = false;
     bench.fence.gate().ended();
@@ -235,14 +241,20 @@ fn any_failing_call_leaves_the_books_true() {
                     }
                     match bench.alloc((1 + step * 7 % 40) * MIB) {
                         Ok(block) => live.push(block),
-                        Err(_) => live.drain(..).for_each(|block| bench.free(block)),
+                        Err(_) => {
+                            for block in live.drain(..) {
+                                bench.free(block);
+                            }
+                        }
                     }
                     bench.model().submit();
                     if step % 3 == 0 && !live.is_empty() {
                         bench.free(live.remove(0));
                     }
                 }
-                live.into_iter().for_each(|block| bench.free(block));
+                for block in live {
+                    bench.free(block);
+                }
                 bench.check();
             }
         }
