@@ -9,7 +9,7 @@ use crate::driver::fence::Fence;
 use crate::driver::real::{self, RealGpu};
 use crate::driver::server::{DeviceBooks, Server, Tuning};
 use crate::driver::{Ctx, CuResult};
-use crate::life::{notes, process};
+use crate::life::{captures, notes, process};
 use crate::policy::{Conf, DeviceAccount};
 use crate::pool::Index;
 use crate::stats::AtomicCounts;
@@ -215,6 +215,7 @@ pub fn while_ending(ctx: Option<Ctx>, call: impl FnOnce() -> (CuResult, bool)) -
     }
     let (result, ended) = call();
     if ended && let Some(ctx) = ctx {
+        captures::forget_context(ctx);
         for (_, entry) in LEDGER.remove_context(ctx.0) {
             if let Some(books) = books(entry.device) {
                 books.account.release_external(entry.kind, entry.bytes);
