@@ -49,6 +49,8 @@ lints_without_exports() {
 }
 documentation() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --document-private-items; }
 tests() { cargo test --workspace --no-fail-fast; }
+# Every order of the threads' steps in what is lock-free; the checker's build is kept apart.
+model_checker() { RUSTFLAGS="--cfg loom" cargo test --quiet --lib --target-dir "$target/loom" model::; }
 # Each round draws new random cases and new timings; a failure prints its seed or leaves its case in
 # proptest-regressions/.
 long_runs() {
@@ -97,9 +99,9 @@ advisories() {
     return 1
 }
 
-checks=(shell_syntax layers layers_can_fail format lints lints_without_exports documentation tests long_runs
+checks=(shell_syntax layers layers_can_fail format lints lints_without_exports documentation tests model_checker long_runs
     exports exports_can_fail released_build licences_and_sources advisories)
-not_quick=' layers_can_fail lints_without_exports exports_can_fail released_build advisories '
+not_quick=" layers_can_fail lints_without_exports exports_can_fail released_build model_checker advisories "
 
 mkdir -p "$target"
 passed=() failed=() skipped=()
