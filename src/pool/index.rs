@@ -148,8 +148,12 @@ impl Index {
         let record = self.arena.get(id);
         let (start, State::Slab) = record.word() else { return id };
         let Some(offset) = addr.checked_sub(start) else { return NONE };
-        let number = (record.tag() & 255) as usize;
-        record.first() + class(number).object_at(offset)
+        let class = class((record.tag() & 255) as usize);
+        // The cell may be out of date, and the slab of this record anywhere below.
+        if offset >= u64::from(class.slab) {
+            return NONE;
+        }
+        record.first().wrapping_add(class.object_at(offset))
     }
 
     fn cell(&self, addr: u64) -> Option<&AtomicU32> {

@@ -1,7 +1,7 @@
 //! Cases with a name: promises of the documentation, and faults that other pools had.
 
 use super::super::record::Record;
-use super::super::{Fit, Heap, Idle, Rules};
+use super::super::{Claim, Fit, Heap, Idle, Rules};
 use super::{MIB, alloc, free, heap, index};
 
 /// Allocates as the caller should: before a growth, idle regions go back, smallest first, until the mark holds.
@@ -223,6 +223,22 @@ fn a_region_that_cannot_be_indexed_is_refused() {
     assert!(!heap.add_region((1 << 40) + MIB, 2 * MIB), "overlaps");
     assert!(heap.add_region((1 << 49) - 2 * MIB, 2 * MIB));
     heap.check().unwrap();
+}
+
+#[test]
+fn a_hint_left_behind_by_a_record_that_became_a_slab_far_below_is_harmless() {
+    let (mut heap, index) = heap();
+    let low = 1 << 40;
+    // So far above that the number of the object there would not fit beside the first one's.
+    let high = low + 512 * (u64::from(u32::MAX));
+    assert!(heap.add_region(high, 2 * MIB));
+    assert_eq!(heap.alloc(2 * MIB, 2 * MIB, Fit::Any, 0), Some(high));
+    free(&mut heap, index, high, 0);
+    assert_eq!(heap.take_region(high), Some(2 * MIB));
+    assert!(heap.add_region(low, 64 << 10));
+    assert_eq!(heap.alloc(512, 512, Fit::Any, 0), Some(low), "a slab, of the same record");
+    assert!(matches!(index.claim(high), Claim::Foreign));
+    assert!(matches!(index.claim(high + 512), Claim::Foreign));
 }
 
 #[test]
