@@ -124,3 +124,13 @@ fn devices_have_caps_of_their_own() {
     assert_eq!(run.device(0)["limit_bytes"].as_u64(), Some(1024 * MIB), "{run}");
     assert_eq!(run.device(1)["limit_bytes"].as_u64(), Some(512 * MIB), "{run}");
 }
+
+#[test]
+fn what_outlives_its_graph_or_context_stays_under_the_cap() {
+    for kind in ["graph", "async"] {
+        let run = Program::new("exec_memory").arg(kind).preload().conf("memory_limit:1GiB").run();
+        run.ok();
+        assert_eq!((run.printed("held"), run.printed("gone")), (2, 0), "{kind}: {run}");
+        assert_eq!(run.gauge(0, "external_bytes", "current"), 0, "{run}");
+    }
+}

@@ -252,7 +252,10 @@ mod tests {
         assert_eq!(nothing.headroom(), 0);
         let everything = DeviceAccount::new(1000, u64::MAX);
         assert_eq!(everything.limit_bytes(), 1000);
-        assert!(external(&everything, ExternalKind::Managed, 1001).is_ok(), "without a cap the driver decides");
+        assert!(
+            external(&everything, ExternalKind::Managed, 1001).is_ok(),
+            "without a cap the driver decides"
+        );
         assert!(everything.could_admit(u64::MAX) && !nothing.could_admit(1));
     }
 
