@@ -251,7 +251,7 @@ impl<G: Gpu> Server<G> {
         }
         let excess = {
             let inner = self.inner.lock();
-            let reserved = inner.heap.usage().reserved;
+            let reserved = inner.heap.reserved();
             (reserved.current + inner.heap.growth(rounded).preferred).saturating_sub(reserved.peak)
         };
         if excess > 0 && self.idle_bytes() > 0 && self.fence.is_idle() {

@@ -323,8 +323,13 @@ impl<G: Gpu> Server<G> {
             Err(code) => {
                 self.note_error(code);
                 if self.is_alive() {
-                    // It was known a moment ago, so it can be known again.
-                    let _ = self.inner.lock().heap.add_region(region.addr, size);
+                    // Back as it was: its memory may still be in use. It was known a moment ago and can be known again.
+                    let mut inner = self.inner.lock();
+                    let epoch = self.fence.current();
+                    inner.newest_freed = epoch;
+                    let _ = inner.heap.add_region_pending(region.addr, size, epoch);
+                } else {
+                    self.books.account.release_pool(size);
                 }
                 0
             }
@@ -333,7 +338,7 @@ impl<G: Gpu> Server<G> {
 
     /// Bytes in regions that hold no live block.
     pub fn idle_bytes(&self) -> u64 {
-        self.inner.lock().heap.usage().idle
+        self.inner.lock().heap.idle()
     }
 
     /// The context has died: its memory is gone, and no call is made on it any more.
@@ -343,7 +348,7 @@ impl<G: Gpu> Server<G> {
         }
         self.fence.leave(self.member);
         let mut inner = self.inner.lock();
-        let reserved = inner.heap.usage().reserved.current;
+        let reserved = inner.heap.reserved().current;
         inner.heap.clear();
         drop(inner);
         self.books.account.release_pool(reserved);

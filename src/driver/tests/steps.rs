@@ -297,3 +297,17 @@ fn a_failed_context_does_not_end_reuse_for_the_others() {
     assert_eq!(bench.model().calls("mem_alloc"), 1);
     assert_eq!(sticky.load(std::sync::atomic::Ordering::Relaxed), 700, "and its own pool learns of it");
 }
+
+#[test]
+fn a_region_that_the_driver_does_not_take_back_is_still_pending() {
+    let bench = Bench::new(1 << 30, 160 * MIB);
+    let block = bench.alloc(64 * MIB).unwrap();
+    let work = bench.model().submit();
+    bench.free(block);
+    bench.model().state.lock().failures.push(("mem_free", CuResult::INVALID_VALUE));
+    assert!(bench.server.give_back(u64::MAX) == 0);
+    assert_eq!(bench.server.try_hit(64 * MIB), None, "its memory is in use");
+    assert_eq!(bench.alloc(64 * MIB), Ok(block));
+    assert!(bench.model().is_safe(work));
+    bench.check();
+}
