@@ -45,25 +45,6 @@ layers_can_fail() { scripts/check-layers.sh --self-test; }
 format() { cargo fmt --all --check; }
 lints() { cargo clippy --quiet --keep-going --workspace --all-targets -- -D warnings; }
 lints_without_exports() {
-    cargo clippy --quiet --keep-going --workspace --all-targets --no-default-features -- -D warnings
-}
-documentation() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --document-private-items; }
-tests() { cargo test --workspace --no-fail-fast; }
-# Every order of the threads' steps in what is lock-free; the checker's build is kept apart.
-model_checker() { RUSTFLAGS="--cfg loom" cargo test --quiet --lib --target-dir "$target/loom" model::; }
-# Each round draws new random cases and new timings; a failure prints its seed or leaves its case in
-# proptest-regressions/.
-long_runs() {
-    [[ $mode == long ]] || { skip "only with --long"; return; }
-    local round
-    for round in {1..10}; do
-        echo "round $round"
-        PROPTEST_CASES=5000 cargo test --quiet --lib >"$target/long-runs.log" 2>&1 &&
-            cargo test --quiet --test races --test cap --test process >>"$target/long-runs.log" 2>&1 ||
-            { cat "$target/long-runs.log"; return 1; }
-    done
-}
-exports() {
     cargo build --quiet --lib || return 1
     scripts/check-exports.sh "$target/debug/libgpucache.so"
 }
@@ -101,7 +82,7 @@ advisories() {
 
 checks=(shell_syntax layers layers_can_fail format lints lints_without_exports documentation tests model_checker long_runs
     exports exports_can_fail released_build licences_and_sources advisories)
-not_quick=" layers_can_fail lints_without_exports exports_can_fail released_build model_checker advisories "
+not_quick=' layers_can_fail lints_without_exports exports_can_fail released_build model_checker advisories '
 
 mkdir -p "$target"
 passed=() failed=() skipped=()

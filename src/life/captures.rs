@@ -54,9 +54,20 @@ pub fn end(key: StreamKey, call: impl FnOnce() -> CuResult) -> CuResult {
     result
 }
 
-/// The stream is gone, and a capture on it with it.
-pub fn forget(handle: usize) {
-    closed(StreamKey::new(handle, false));
+/// Destroys a stream by `call`, and a capture on it with it. The stream is forgotten before the call, after which its
+/// handle may at once be another stream's; until the call is over the capture still counts.
+pub fn while_destroying(handle: usize, call: impl FnOnce() -> CuResult) -> CuResult {
+    let key = StreamKey::new(handle, false);
+    let open = OPEN.lock().as_mut().and_then(|open| open.remove(&key));
+    let result = call();
+    if let Some(ctx) = open {
+        if result == CuResult::SUCCESS {
+            one_ended();
+        } else {
+            OPEN.lock().get_or_insert_default().insert(key, ctx);
+        }
+    }
+    result
 }
 
 /// The context is gone, and all captures on its streams with it.
@@ -69,7 +80,13 @@ pub fn forget_context(ctx: Ctx) {
 
 fn closed(key: StreamKey) {
     let was_open = OPEN.lock().as_mut().is_some_and(|open| open.remove(&key).is_some());
-    if was_open && let Some(fence) = contexts::fence() {
+    if was_open {
+        one_ended();
+    }
+}
+
+fn one_ended() {
+    if let Some(fence) = contexts::fence() {
         fence.gate().ended();
     }
 }
