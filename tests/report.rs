@@ -88,6 +88,21 @@ fn the_histogram_has_every_allocation() {
 }
 
 #[test]
+fn memory_freed_at_the_end_is_one_piece_however_it_waits() {
+    let at_exit = |script: &str| {
+        let run = Program::new("seq").arg(script).preload().run();
+        run.ok();
+        let device = run.device(0);
+        let largest = device["largest_free_block_bytes"].as_u64().unwrap();
+        (device["fragmentation"]["at_exit"].as_f64().unwrap(), largest)
+    };
+    assert_eq!(at_exit("a64m F"), (0.0, 64 * MIB));
+    assert_eq!(at_exit("a64m*2 F"), (0.5, 64 * MIB), "in two regions");
+    assert_eq!(at_exit("a512*40 a100k*3 F"), (0.0, 2 * MIB), "slabs too");
+    assert_eq!(at_exit("a64m"), (0.0, 0), "nothing is free");
+}
+
+#[test]
 fn out_of_memory_is_explained() {
     let run = Program::new("seq").arg("a200m*3 f1 a400m").preload().conf("memory_limit:700MiB").run();
     run.ok();

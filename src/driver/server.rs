@@ -365,9 +365,9 @@ impl<G: Gpu> Server<G> {
     pub(super) fn note_peak(&self) {
         let external = self.books.account.external().current;
         let mut inner = self.inner.lock();
-        let usage = inner.heap.usage();
-        if usage.reserved.current >= inner.peak.usage.reserved.current {
-            inner.peak = PeakMoment { usage, external };
+        // Only where it counts: a look for the largest free piece is not for nothing.
+        if inner.heap.reserved().current >= inner.peak.usage.reserved.current {
+            inner.peak = PeakMoment { usage: inner.heap.usage(), external };
         }
     }
 

@@ -79,7 +79,7 @@ pub struct Usage {
     pub cached_objects: u64,
     /// Regions without a live block: what can be given back to the driver.
     pub idle: u64,
-    /// The largest clean block.
+    /// The largest piece of free memory, pending or clean: [`Heap::largest_free`](super::Heap::largest_free).
     pub largest_free: u64,
     /// Number of blocks that the program holds.
     pub live_blocks: u64,

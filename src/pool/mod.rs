@@ -36,6 +36,7 @@ mod lists;
 mod pending;
 mod record;
 mod region;
+mod runs;
 mod slab;
 #[cfg(test)]
 mod tests;

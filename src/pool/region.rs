@@ -7,6 +7,8 @@
 use super::Epoch;
 use super::heap::Heap;
 use super::record::{Id, NONE, Record, State};
+use super::runs::UNKNOWN;
+use std::cell::Cell;
 
 /// The driver's physical granularity; regions are multiples of it where the caller can choose.
 pub const PAGE: u64 = 2 << 20;
@@ -49,6 +51,8 @@ pub(super) struct Region {
     pub epoch: Epoch,
     /// The heap's allocation count when the last live block was freed.
     pub idle_since: u64,
+    /// Its longest run of free blocks while a block of it is live, or [`UNKNOWN`].
+    pub longest_run: Cell<u64>,
     /// For every address in it that is a multiple of 2 MiB, the block that covers that byte.
     pub pages: Vec<Id>,
 }
@@ -167,6 +171,7 @@ impl Heap {
             busy: 0,
             epoch: 0,
             idle_since: self.clock,
+            longest_run: Cell::new(UNKNOWN),
             pages: vec![id; ((addr + size).div_ceil(PAGE) - addr.div_ceil(PAGE)) as usize],
         };
         let slot = self.regions.insert(region);
@@ -232,6 +237,7 @@ impl Heap {
     pub(super) fn occupy(&mut self, slot: u32) {
         let Some(region) = self.regions.get_mut(slot) else { return };
         region.busy += 1;
+        region.longest_run.set(UNKNOWN);
         if region.busy == 1 {
             self.gauges.idle -= region.size;
         }
@@ -242,6 +248,7 @@ impl Heap {
         let Some(region) = self.regions.get_mut(slot) else { return };
         region.epoch = region.epoch.max(epoch);
         region.busy -= 1;
+        region.longest_run.set(UNKNOWN);
         if region.busy == 0 {
             region.idle_since = clock;
             self.gauges.idle += region.size;

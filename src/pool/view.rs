@@ -116,7 +116,7 @@ impl Heap {
         })
     }
 
-    /// The sums. O(1), but for the largest free block: O(blocks of about its size).
+    /// The sums. O(1), but for the largest free piece: see [`largest_free`](Heap::largest_free).
     pub fn usage(&self) -> Usage {
         Usage {
             requested: self.gauges.requested,
@@ -126,7 +126,7 @@ impl Heap {
             clean: self.gauges.clean,
             cached_objects: self.gauges.cached_objects(),
             idle: self.gauges.idle,
-            largest_free: self.bins.largest(&self.index.arena),
+            largest_free: self.largest_free(),
             live_blocks: self.gauges.live_blocks,
         }
     }

@@ -135,7 +135,7 @@ pub struct DeviceReport {
     pub headroom_bytes: u64,
     /// How much of the free memory was out of one piece's reach, at three kinds of moment.
     pub fragmentation: Fragmentation,
-    /// Largest free block in the pool at the end.
+    /// Largest free block in the pool at the end; see [`Fragmentation`].
     pub largest_free_block_bytes: u64,
     /// Requests by size; empty buckets are left out.
     pub size_histogram: Vec<SizeBucket>,
@@ -162,7 +162,7 @@ pub struct Peak {
     pub cached_bytes: u64,
     /// Bytes outside the pool.
     pub external_bytes: u64,
-    /// Largest free block.
+    /// Largest free block; see [`Fragmentation`].
     pub largest_free_block_bytes: u64,
     /// Bytes that the driver reported free on the device, where it was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -171,6 +171,10 @@ pub struct Peak {
 
 /// Fragmentation as `1 - largest free block / all free bytes`: 0 when the free memory is one piece or there is none,
 /// towards 1 as it falls into small pieces.
+///
+/// A *free block* here and in the fields of that name is the largest stretch of free memory without anything in use in
+/// between, within what the driver gave in one allocation. Memory that was freed but must wait for work submitted before
+/// counts as free: how it lies is what is judged, not when it can be used again.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fragmentation {
     /// At the reserved bytes' high-water mark.
@@ -190,7 +194,8 @@ pub struct OomMoment {
     pub requested_bytes: u64,
     /// Free bytes within the reserved ones.
     pub free_bytes: u64,
-    /// Largest free block: the largest request that could have been served without growing.
+    /// Largest free block; see [`Fragmentation`]. All pending memory has been waited for at that moment, unless a stream
+    /// was capturing: so mostly the largest request that could have been served without growing.
     pub largest_free_block_bytes: u64,
     /// Fragmentation of the free bytes.
     pub fragmentation: f64,

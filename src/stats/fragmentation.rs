@@ -4,7 +4,7 @@
 /// `1 - largest / total` of the free memory, from 0 to 1.
 ///
 /// 0 means that all free memory is one piece, or that nothing is free; 0.75 means that a request for a quarter of the
-/// free memory is the largest that it can serve. The same figure as in RMM's arena and in XLA's best-fit allocator. A
+/// free memory is the largest that it can serve, once work that still uses freed memory is done. The same figure as in RMM's arena and in XLA's best-fit allocator. A
 /// `largest_free` above `total_free`, which can only be a reading taken while threads allocate, counts as one piece.
 ///
 /// ```

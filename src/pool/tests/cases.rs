@@ -226,6 +226,47 @@ fn a_region_that_cannot_be_indexed_is_refused() {
 }
 
 #[test]
+fn the_largest_free_piece_spans_what_is_clean_and_what_is_pending() {
+    let (mut heap, index) = heap();
+    assert!(heap.add_region(1 << 40, 8 * MIB));
+    assert!(heap.add_region(1 << 41, 2 * MIB));
+    let blocks = [(); 8].map(|()| heap.alloc(MIB + 512, MIB + 512, Fit::Any, 0));
+    let blocks: Vec<u64> = blocks.into_iter().flatten().collect();
+    assert_eq!(blocks.len(), 8);
+    let high = blocks.iter().position(|addr| *addr >= 1 << 41).expect("one is in the other region");
+    let mut low: Vec<u64> = blocks.iter().copied().filter(|addr| *addr < 1 << 41).collect();
+    low.sort_unstable();
+    let rest = 8 * MIB - 7 * (MIB + 512);
+    assert_eq!(heap.usage().largest_free, rest.max(MIB - 512));
+    free(&mut heap, index, low[2], 1);
+    free(&mut heap, index, low[4], 1);
+    assert_eq!(heap.usage().largest_free, MIB + 512);
+    free(&mut heap, index, low[3], 2);
+    heap.retire(1);
+    assert_eq!(heap.usage().largest_free, 3 * (MIB + 512), "clean, pending, clean");
+    free(&mut heap, index, blocks[high], 3);
+    assert_eq!(heap.usage().largest_free, 3 * (MIB + 512), "regions do not join");
+    assert!(heap.alloc(MIB, MIB, Fit::Any, 1).is_some());
+    assert!(heap.usage().largest_free < 3 * (MIB + 512));
+    heap.clear();
+    assert_eq!(heap.usage().largest_free, 0);
+}
+
+#[test]
+fn an_empty_slab_is_free_in_one_piece_with_its_neighbours_and_one_in_use_has_room_for_its_objects() {
+    let (mut heap, index) = heap();
+    assert!(heap.add_region(1 << 40, 64 << 10));
+    let addr = heap.alloc(1024, 1024, Fit::Any, 0).unwrap();
+    assert_eq!(heap.usage().largest_free, 1024, "all of the region is its slab");
+    free(&mut heap, index, addr, 1);
+    assert_eq!(heap.usage().largest_free, 64 << 10);
+    for _ in 0..64 {
+        heap.alloc(1024, 1024, Fit::Any, 1).unwrap();
+    }
+    assert_eq!(heap.usage().largest_free, 0);
+}
+
+#[test]
 fn a_hint_left_behind_by_a_record_that_became_a_slab_far_below_is_harmless() {
     let (mut heap, index) = heap();
     let low = 1 << 40;

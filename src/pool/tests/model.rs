@@ -1,5 +1,7 @@
 //! A naive heap: a list of what is live and what was freed when. Every answer of the real one is held against it.
 
+use super::super::classes::class;
+use super::super::record::NONE;
 use super::super::{BlockState, Claim, Claimed, Epoch, Fit, GRANULE, Heap, Index, PAGE, Rules};
 use super::MIB;
 
@@ -161,13 +163,12 @@ impl Model {
     fn alloc(&mut self, bytes: u64, tight: bool) {
         let rounded = bytes.next_multiple_of(GRANULE);
         let fit = if tight { Fit::Tight } else { Fit::Any };
-        let before = self.heap.usage();
+        let before = self.heap.bins.largest(&self.heap.index.arena);
         let mut addr = self.heap.alloc(bytes, rounded, fit, self.retired);
         if addr.is_none() && !tight {
             assert!(
-                self.rules.max_split < u64::MAX || before.largest_free < rounded,
-                "{} free in one piece, and none for {rounded}",
-                before.largest_free
+                self.rules.max_split < u64::MAX || before < rounded,
+                "{before} clean in one piece, and none for {rounded}"
             );
             addr = self.wait(bytes, rounded);
         }
@@ -278,6 +279,38 @@ impl Model {
         }
     }
 
+    /// The largest free piece by what is live: a slab with a live object is a whole that nothing is cut from.
+    fn largest_free(&self) -> u64 {
+        let mut pieces = vec![0];
+        for &(addr, size) in &self.regions {
+            let held = self.live.iter().chain(self.late.iter().map(|(_, live)| live));
+            let inside = held.filter(|live| (addr..addr + size).contains(&live.addr));
+            let mut taken: Vec<(u64, u64)> = inside.map(|live| self.block_of(live.addr)).collect();
+            taken.sort_unstable();
+            taken.dedup();
+            taken.push((addr + size, 0));
+            let mut end = addr;
+            for (start, size) in taken {
+                pieces.push(start - end);
+                end = start + size;
+            }
+        }
+        let slabs = self.heap.slabs.iter().filter(|slab| slab.block != NONE && slab.live < slab.capacity);
+        pieces.extend(slabs.map(|slab| u64::from(class(slab.class).size)));
+        pieces.into_iter().max().unwrap_or(0)
+    }
+
+    /// Start and size of the block at `addr`, which may be a slab.
+    fn block_of(&self, addr: u64) -> (u64, u64) {
+        let (regions, arena) = (&self.heap.regions, &self.index.arena);
+        let slot = regions.slot_of(addr).expect("in a region");
+        let mut id = regions.get(slot).expect("known").first;
+        while arena.get(id).end() <= addr {
+            id = arena.get(id).next();
+        }
+        (arena.get(id).addr(), arena.get(id).size())
+    }
+
     fn refuse(&mut self, which: usize) {
         let mut idle = Vec::new();
         self.heap.idle_regions(&mut idle);
@@ -311,6 +344,7 @@ impl Model {
         );
         assert!(self.heap.newest_pending().is_none_or(|newest| newest <= self.epoch));
         assert_eq!(usage.reserved.current, self.regions.iter().map(|(_, size)| size).sum::<u64>());
+        assert_eq!(usage.largest_free, self.largest_free());
         let snapshot = self.heap.snapshot();
         assert_eq!(snapshot.len(), self.regions.len());
         for region in snapshot {
