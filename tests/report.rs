@@ -88,6 +88,26 @@ fn the_histogram_has_every_allocation() {
 }
 
 #[test]
+fn peaks_of_contexts_that_followed_each_other_do_not_add_up() {
+    let run = Program::new("seq").arg("a64m r a48m r a64m r a1m F").preload().run();
+    run.ok();
+    for gauge in ["requested_bytes", "allocated_bytes", "reserved_bytes"] {
+        assert_eq!(run.gauge(0, gauge, "peak"), 64 * MIB, "{gauge} of {run}");
+        assert!(run.gauge(0, gauge, "total_allocated") >= 177 * MIB, "{gauge} of {run}");
+    }
+}
+
+#[test]
+fn peaks_of_contexts_that_lived_together_add_up() {
+    let run = Program::new("contexts").preload().run();
+    run.ok();
+    let peak = |gauge| run.gauge(0, gauge, "peak");
+    // Two at a time with 8 MiB each, four times over.
+    assert_eq!((peak("requested_bytes"), peak("allocated_bytes")), (16 * MIB, 16 * MIB), "{run}");
+    assert!(peak("allocated_bytes") <= peak("reserved_bytes"), "{run}");
+}
+
+#[test]
 fn memory_freed_at_the_end_is_one_piece_however_it_waits() {
     let at_exit = |script: &str| {
         let run = Program::new("seq").arg(script).preload().run();

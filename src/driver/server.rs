@@ -286,6 +286,7 @@ impl<G: Gpu> Server<G> {
             peak: inner.peak,
             live: live_sizes(&inner.heap),
             driver_time: inner.driver_time,
+            lived: inner.heap.lived(),
         })
     }
 
@@ -418,6 +419,8 @@ pub struct Figures {
     pub live: SizeHistogram,
     /// Time inside the driver calls that grew and shrank the heap.
     pub driver_time: DriverTime,
+    /// When the heap held memory: [`Heap::lived`].
+    pub lived: Option<(u64, u64)>,
 }
 
 fn live_sizes(heap: &Heap) -> SizeHistogram {

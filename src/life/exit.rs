@@ -6,13 +6,12 @@
 use super::{contexts, notes, process, say};
 use crate::driver::server::{DeviceBooks, Figures, Oom};
 use crate::policy::conf::ReportTarget;
-use crate::pool::Usage;
 use crate::report::model::{
     DeviceReport, DriverTime, EndedBy, Fragmentation, Live, OomMoment, Peak, Process, Report, SCHEMA_VERSION,
 };
 use crate::report::template::Facts;
 use crate::report::{Template, to_json, to_text, write_atomically};
-use crate::stats::{ExternalKind, Gauge, SizeHistogram, fragmentation};
+use crate::stats::{ExternalKind, Gauge, SizeHistogram, Span, fragmentation, peak_together};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -120,6 +119,7 @@ fn device(books: &'static DeviceBooks) -> DeviceReport {
     let mut live = SizeHistogram::default();
     let (mut free, mut largest) = (0, 0);
     let mut time = DriverTime::default();
+    let (mut requested, mut allocated) = (Vec::new(), Vec::new());
     for life in contexts::all().filter(|life| life.device == books.device) {
         let Some(figures) = life.server.figures() else {
             notes::add(
@@ -128,15 +128,22 @@ fn device(books: &'static DeviceBooks) -> DeviceReport {
             continue;
         };
         add(&mut report, &figures);
+        if let Some((begin, end)) = figures.lived {
+            requested.push(Span { begin, end, peak: figures.usage.requested.peak });
+            allocated.push(Span { begin, end, peak: figures.usage.allocated.peak });
+        }
         sizes.merge(&figures.histogram);
         live.merge(&figures.live);
-        free += free_bytes(&figures.usage);
+        free += figures.usage.free();
         largest = largest.max(figures.usage.largest_free);
         time.alloc_ns += figures.driver_time.alloc_ns;
         time.allocs += figures.driver_time.allocs;
         time.free_ns += figures.driver_time.free_ns;
         time.frees += figures.driver_time.frees;
     }
+    // What was in use had been reserved, and that peak is exact.
+    report.requested_bytes.peak = peak_together(&requested).min(report.reserved_bytes.peak);
+    report.allocated_bytes.peak = peak_together(&allocated).min(report.reserved_bytes.peak);
     report.size_histogram = sizes.buckets();
     report.largest_free_block_bytes = largest;
     report.live_at_exit = Live {
@@ -155,7 +162,8 @@ fn device(books: &'static DeviceBooks) -> DeviceReport {
     report
 }
 
-/// Adds the pool of one context. Peaks of several add up to an upper bound.
+/// Adds the pool of one context, but for the peaks, which do not add up. The moment of the high-water mark is that of the
+/// pool that had the highest.
 fn add(report: &mut DeviceReport, figures: &Figures) {
     report.requested_bytes.merge(&gauge(figures.usage.requested));
     report.allocated_bytes.merge(&gauge(figures.usage.allocated));
@@ -166,7 +174,7 @@ fn add(report: &mut DeviceReport, figures: &Figures) {
             requested_bytes: usage.requested.current,
             allocated_bytes: usage.allocated.current,
             reserved_bytes: usage.reserved.current,
-            cached_bytes: free_bytes(&usage),
+            cached_bytes: usage.free(),
             external_bytes: figures.peak.external,
             largest_free_block_bytes: usage.largest_free,
             driver_free_bytes: None,
@@ -180,7 +188,7 @@ fn ooms(books: &DeviceBooks) -> Vec<OomMoment> {
 }
 
 fn moment(oom: &Oom, limit: u64) -> OomMoment {
-    let free = free_bytes(&oom.usage);
+    let free = oom.usage.free();
     OomMoment {
         kind: oom.kind.to_owned(),
         requested_bytes: oom.requested,
@@ -194,11 +202,6 @@ fn moment(oom: &Oom, limit: u64) -> OomMoment {
         driver_free_bytes: oom.driver_free,
         sufficient_limit_bytes: oom.in_use.saturating_add(oom.requested),
     }
-}
-
-/// Bytes of the pool in no live block.
-fn free_bytes(usage: &Usage) -> u64 {
-    usage.reserved.current.saturating_sub(usage.allocated.current)
 }
 
 fn gauge(of: crate::pool::Gauge) -> Gauge {

@@ -22,6 +22,14 @@ impl Gauge {
         self.current -= bytes;
     }
 
+    /// Adds a gauge of other memory. The peak becomes the sum of both: an upper bound, as the two need not have been
+    /// highest at the same time.
+    pub fn merge(&mut self, other: &Gauge) {
+        self.current += other.current;
+        self.peak += other.peak;
+        self.total_allocated += other.total_allocated;
+    }
+
     /// All that was ever taken off again.
     pub fn total_freed(&self) -> u64 {
         self.total_allocated - self.current
@@ -83,4 +91,25 @@ pub struct Usage {
     pub largest_free: u64,
     /// Number of blocks that the program holds.
     pub live_blocks: u64,
+}
+
+impl Usage {
+    /// Adds what another heap holds, for the sum of all heaps of a device. Everything adds up, but the largest free piece,
+    /// which is the larger of the two; peaks become upper bounds, see [`Gauge::merge`].
+    pub fn merge(&mut self, other: &Usage) {
+        self.requested.merge(&other.requested);
+        self.allocated.merge(&other.allocated);
+        self.reserved.merge(&other.reserved);
+        self.pending += other.pending;
+        self.clean += other.clean;
+        self.cached_objects += other.cached_objects;
+        self.idle += other.idle;
+        self.largest_free = self.largest_free.max(other.largest_free);
+        self.live_blocks += other.live_blocks;
+    }
+
+    /// Bytes of the regions that are in no block of the program's.
+    pub fn free(&self) -> u64 {
+        self.reserved.current.saturating_sub(self.allocated.current)
+    }
 }

@@ -64,6 +64,8 @@ pub struct Heap {
     pub(super) spare_runs: [Id; CLASSES],
     /// Allocations so far.
     pub(super) clock: u64,
+    /// When it got its first region, and when it was cleared, in the index's moments.
+    pub(super) lived: Option<(u64, u64)>,
     pub(super) gauges: Gauges,
 }
 
@@ -85,6 +87,7 @@ impl Heap {
             spare: NONE,
             spare_runs: [NONE; CLASSES],
             clock: 0,
+            lived: None,
             gauges: Gauges::default(),
         }
     }
@@ -322,6 +325,9 @@ impl Heap {
             self.forget_region(slot);
         }
         self.retired = 0;
+        if let Some((_, end)) = &mut self.lived {
+            *end = self.index.moment();
+        }
     }
 
     /// A record of this heap, describing nothing.

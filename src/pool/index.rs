@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
@@ -93,6 +93,8 @@ pub enum Claim {
 pub struct Index {
     root: [OnceLock<Middle>; 1 << ROOT_BITS],
     regions: RwLock<BTreeMap<u64, (u64, u32)>>,
+    /// Moments counted so far, at which a heap got its first region or was cleared.
+    moments: AtomicU64,
     pub(super) arena: Arena,
 }
 
@@ -108,6 +110,7 @@ impl Index {
         Index {
             root: [const { OnceLock::new() }; 1 << ROOT_BITS],
             regions: RwLock::new(BTreeMap::new()),
+            moments: AtomicU64::new(0),
             arena: Arena::new(),
         }
     }
@@ -139,6 +142,11 @@ impl Index {
     /// Host memory of all records in bytes, in use or kept to be reused.
     pub fn record_bytes(&self) -> u64 {
         u64::from(self.arena.handed_out()) * size_of::<Record>() as u64
+    }
+
+    /// A number larger than at every earlier call.
+    pub(super) fn moment(&self) -> u64 {
+        self.moments.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The record that probably describes the block at `addr`.

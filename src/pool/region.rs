@@ -183,6 +183,8 @@ impl Heap {
         record.set_region(slot);
         self.gauges.reserved.add(size);
         self.gauges.idle += size;
+        let (begin, _) = self.lived.unwrap_or_else(|| (self.index.moment(), 0));
+        self.lived = Some((begin, u64::MAX));
         Some(id)
     }
 

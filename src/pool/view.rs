@@ -156,6 +156,13 @@ impl Heap {
         self.gauges.pending
     }
 
+    /// When the heap got its first region, and when it was [cleared](Heap::clear) (`u64::MAX` while it has not been), in
+    /// moments that all heaps of the index count together: two heaps of which one ended before the other began did not
+    /// hold memory at the same time. `None` for a heap that never had a region.
+    pub fn lived(&self) -> Option<(u64, u64)> {
+        self.lived
+    }
+
     /// The newest epoch under which anything of the heap waits, if any does. O(1).
     ///
     /// Never older than what waits. It may be newer for a while, where the newest free was of an object that has been

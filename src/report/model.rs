@@ -117,9 +117,11 @@ pub struct DeviceReport {
     pub total_bytes: u64,
     /// Cap on reserved plus external bytes; equal to `total_bytes` where no setting is lower.
     pub limit_bytes: u64,
-    /// Bytes that the program asked for and has not freed.
+    /// Bytes that the program asked for and has not freed. The peak is exact while one context at a time has a pool. Of
+    /// several at once it is the sum of their peaks, an upper bound, but never above the peak of `reserved_bytes`, which
+    /// is exact; contexts that followed each other do not add up.
     pub requested_bytes: Gauge,
-    /// Bytes of the blocks that serve those requests.
+    /// Bytes of the blocks that serve those requests. The peak is as exact as that of `requested_bytes`.
     pub allocated_bytes: Gauge,
     /// Bytes that the pool holds from the driver.
     pub reserved_bytes: Gauge,
@@ -128,7 +130,8 @@ pub struct DeviceReport {
     /// `external_bytes` by the kind of allocation; kinds never used are left out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub external_by_kind: BTreeMap<String, Gauge>,
-    /// The moment of the reserved bytes' high-water mark; absent when the pool never held anything.
+    /// The moment of the reserved bytes' high-water mark; absent when the pool never held anything. Where several contexts
+    /// had a pool: of the one whose mark was highest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak: Option<Peak>,
     /// Closest approach to the cap: limit less the most that was in use at once.

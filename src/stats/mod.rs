@@ -11,11 +11,13 @@ mod fragmentation;
 mod gauge;
 mod histogram;
 mod kind;
+mod together;
 
 pub use counts::AtomicCounts;
 pub use fragmentation::fragmentation;
 pub use gauge::SharedGauge;
 pub use histogram::{SharedSizeHistogram, SizeHistogram};
 pub use kind::ExternalKind;
+pub use together::{Span, peak_together};
 
 pub use crate::report::model::{Counts, Gauge, SizeBucket};

@@ -1,7 +1,7 @@
 //! Cases with a name: promises of the documentation, and faults that other pools had.
 
 use super::super::record::Record;
-use super::super::{Claim, Fit, Heap, Idle, Rules};
+use super::super::{Claim, Fit, Heap, Idle, Rules, Usage};
 use super::{MIB, alloc, free, heap, index};
 
 /// Allocates as the caller should: before a growth, idle regions go back, smallest first, until the mark holds.
@@ -264,6 +264,39 @@ fn an_empty_slab_is_free_in_one_piece_with_its_neighbours_and_one_in_use_has_roo
         heap.alloc(1024, 1024, Fit::Any, 1).unwrap();
     }
     assert_eq!(heap.usage().largest_free, 0);
+}
+
+#[test]
+fn heaps_that_followed_each_other_are_told_from_heaps_that_lived_together() {
+    let index = index();
+    let [mut first, mut second, third] = [0, 1, 2].map(|owner| Heap::new(owner, index, Rules::default()));
+    assert_eq!(first.lived(), None);
+    assert!(first.add_region(1 << 40, 2 * MIB));
+    first.clear();
+    assert!(second.add_region(1 << 40, 2 * MIB));
+    assert!(second.add_region(1 << 41, 2 * MIB));
+    let (first, second) = (first.lived().unwrap(), second.lived().unwrap());
+    assert!(first.0 < first.1 && first.1 <= second.0, "{first:?}, {second:?}");
+    assert_eq!((second.1, third.lived()), (u64::MAX, None));
+}
+
+#[test]
+fn what_two_heaps_hold_adds_up_and_pieces_do_not() {
+    let index = index();
+    let mut sum = Usage::default();
+    for (owner, pages) in [(0, 4), (1, 3)] {
+        let mut heap = Heap::new(owner, index, Rules::default());
+        assert!(heap.add_region(u64::from(owner + 1) << 40, pages * 2 * MIB));
+        let addr = heap.alloc(MIB, MIB, Fit::Any, 0).unwrap();
+        heap.alloc(700, 1024, Fit::Any, 0).unwrap();
+        free(&mut heap, index, addr, 1);
+        sum.merge(&heap.usage());
+    }
+    assert_eq!((sum.reserved.current, sum.allocated.current), (14 * MIB, 2048));
+    assert_eq!((sum.requested.current, sum.requested.peak), (1400, 2 * (MIB + 700)));
+    assert_eq!((sum.free(), sum.live_blocks, sum.idle), (14 * MIB - 2048, 2, 0));
+    assert_eq!(sum.pending + sum.clean + sum.cached_objects, sum.free());
+    assert!(sum.largest_free < 8 * MIB && sum.largest_free > 6 * MIB, "{}", sum.largest_free);
 }
 
 #[test]
