@@ -132,6 +132,20 @@ fn out_of_memory_is_explained() {
 }
 
 #[test]
+fn the_cap_that_would_have_sufficed_suffices_and_no_lower_one() {
+    let run = |limit: u64| {
+        let program = Program::new("seq").arg("a5m a6m a7339008").preload();
+        let run = program.conf(&format!("memory_limit:{limit}")).run();
+        run.ok();
+        run
+    };
+    let failed = run(16 * MIB);
+    let enough = failed.device(0)["fragmentation"]["at_oom"][0]["sufficient_limit_bytes"].as_u64().unwrap();
+    assert_eq!(run(enough).count("oom"), 0, "{enough} after {failed}");
+    assert_eq!(run(enough - 1).count("oom"), 1, "{enough} after {failed}");
+}
+
+#[test]
 fn one_line_names_the_file() {
     let run = Program::new("route_static").preload().run();
     run.ok();

@@ -6,8 +6,11 @@
 use super::{contexts, notes, process, say};
 use crate::driver::server::{DeviceBooks, Figures, Oom};
 use crate::policy::conf::ReportTarget;
+use crate::policy::footprint;
+use crate::pool::PAGE;
 use crate::report::model::{
-    DeviceReport, DriverTime, EndedBy, Fragmentation, Live, OomMoment, Peak, Process, Report, SCHEMA_VERSION,
+    DeviceReport, DriverTime, EndedBy, Fragmentation, Live, OomMoment, POOL, Peak, Process, Report,
+    SCHEMA_VERSION,
 };
 use crate::report::template::Facts;
 use crate::report::{Template, to_json, to_text, write_atomically};
@@ -189,6 +192,12 @@ fn ooms(books: &DeviceBooks) -> Vec<OomMoment> {
 
 fn moment(oom: &Oom, limit: u64) -> OomMoment {
     let free = oom.usage.free();
+    // What the driver would have had to give: the pool grows by pages.
+    let growth = if oom.kind == POOL {
+        oom.requested.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)
+    } else {
+        footprint(oom.requested)
+    };
     OomMoment {
         kind: oom.kind.to_owned(),
         requested_bytes: oom.requested,
@@ -200,7 +209,7 @@ fn moment(oom: &Oom, limit: u64) -> OomMoment {
         external_bytes: oom.external,
         limit_bytes: limit,
         driver_free_bytes: oom.driver_free,
-        sufficient_limit_bytes: oom.in_use.saturating_add(oom.requested),
+        sufficient_limit_bytes: oom.in_use.saturating_add(growth),
     }
 }
 

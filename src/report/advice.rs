@@ -11,7 +11,7 @@
 //! | [`Rule::CollectLater`] | a threshold is set and one in ten allocations or more had to go to the driver after a collection | a higher threshold, or none |
 //! | [`Rule::DropFreeSync`] | `free_sync:True` is set and at least a thousand frees waited for the device | leaving it out, if the program does not rely on it |
 
-use super::model::{DEFAULT_SOURCE, DeviceReport, OomMoment, Report, Setting};
+use super::model::{DEFAULT_SOURCE, DeviceReport, OomMoment, POOL, Report, Setting};
 use super::units::{counted, grouped, human};
 
 const MIB: u64 = 1 << 20;
@@ -102,7 +102,7 @@ fn raise_cap(device: &DeviceReport, _: &[Setting]) -> Option<String> {
 
 fn limit_splitting(device: &DeviceReport, config: &[Setting]) -> Option<String> {
     let fits_in_pieces = |oom: &&OomMoment| {
-        oom.kind == "pool"
+        oom.kind == POOL
             && oom.requested_bytes >= SMALLEST_SPLIT_MIB * MIB
             && oom.free_bytes >= oom.requested_bytes
             && oom.largest_free_block_bytes < oom.requested_bytes
@@ -123,7 +123,7 @@ fn limit_splitting(device: &DeviceReport, config: &[Setting]) -> Option<String> 
 fn widen_non_split_rounding(device: &DeviceReport, config: &[Setting]) -> Option<String> {
     let split = mib_setting(config, "max_split_size_mb")?;
     let forbidden = |oom: &&OomMoment| {
-        oom.kind == "pool"
+        oom.kind == POOL
             && oom.requested_bytes >= split
             && oom.largest_free_block_bytes >= oom.requested_bytes
     };

@@ -188,10 +188,14 @@ pub struct Fragmentation {
     pub at_oom: Vec<OomMoment>,
 }
 
-/// One request that was answered with out of memory, and what the memory looked like.
+/// [`OomMoment::kind`] of a request for memory of the pool.
+pub const POOL: &str = "pool";
+
+/// One request that was answered with out of memory, and what the memory looked like. The pool's figures are those of the
+/// context that asked, or of all contexts of the device where the request was for memory outside the pool.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct OomMoment {
-    /// What asked: `pool`, or the kind of an allocation outside it.
+    /// What asked: [`POOL`], or the kind of an allocation outside it.
     pub kind: String,
     /// Bytes asked for.
     pub requested_bytes: u64,
@@ -213,7 +217,8 @@ pub struct OomMoment {
     /// Bytes that the driver reported free on the device, where it was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver_free_bytes: Option<u64>,
-    /// The lowest cap under which the request would have fitted.
+    /// The lowest cap under which the request would have fitted: what was in use, and what the driver takes for the
+    /// request, whole pages of 2 MiB but for small allocations outside the pool.
     pub sufficient_limit_bytes: u64,
 }
 

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use super::advice::{Advice, advise};
-use super::model::{DEFAULT_SOURCE, DeviceReport, Live, OomMoment, Report};
+use super::model::{DEFAULT_SOURCE, DeviceReport, Live, OomMoment, POOL, Report};
 use super::units::{counted, duration, grouped, human, microseconds, printable};
 
 /// Column in which the figures start, so that the eye finds them.
@@ -206,9 +206,13 @@ fn out_of_memory(oom: &OomMoment) -> String {
     if oom.free_bytes == 0 {
         return format!("{asked}, nothing free in the pool");
     }
+    let free = human(oom.free_bytes);
+    if oom.kind != POOL {
+        // How the pool's free memory lies decides nothing for an allocation outside it.
+        return format!("{asked}, {free} free in the pool");
+    }
     format!(
-        "{asked}, {} free in pieces of at most {} (fragmentation {:.2})",
-        human(oom.free_bytes),
+        "{asked}, {free} free in pieces of at most {} (fragmentation {:.2})",
         human(oom.largest_free_block_bytes),
         oom.fragmentation,
     )
@@ -306,6 +310,22 @@ gpucache[4243]: ./solver, 0.8 s, ended by _exit
     fn an_empty_pool_is_not_said_to_have_pieces() {
         let moment = OomMoment { kind: "managed".into(), requested_bytes: 1 << 20, ..OomMoment::default() };
         assert_eq!(out_of_memory(&moment), "the first: 1.00 MiB asked (managed), nothing free in the pool");
+    }
+
+    #[test]
+    fn pieces_are_spoken_of_where_they_matter() {
+        let mut moment = OomMoment {
+            kind: "managed".into(),
+            requested_bytes: 1 << 20,
+            free_bytes: 3 << 20,
+            largest_free_block_bytes: 1 << 19,
+            fragmentation: 0.83,
+            ..OomMoment::default()
+        };
+        assert_eq!(out_of_memory(&moment), "the first: 1.00 MiB asked (managed), 3.00 MiB free in the pool");
+        moment.kind = "pool".into();
+        let text = "the first: 1.00 MiB asked (pool), 3.00 MiB free in pieces of at most 512.00 KiB (fragmentation 0.83)";
+        assert_eq!(out_of_memory(&moment), text);
     }
 
     #[test]
