@@ -144,6 +144,7 @@ fn importers_without_the_library_get_an_error_or_the_block() {
 #[test]
 fn pointers_are_described_as_the_program_knows_them() {
     same_with_and_without(&Program::new("ranges")).ok();
+    same_with_and_without(&Program::new("freed")).ok();
 }
 
 #[test]

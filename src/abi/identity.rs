@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::c_uint;
 
+const HOST_POINTER: c_uint = 4;
 const BUFFER_ID: c_uint = 7;
 const RANGE_START: c_uint = 11;
 const RANGE_SIZE: c_uint = 12;
@@ -39,6 +40,11 @@ fn look_up(address: DevicePtr) -> Known {
         None => Known::Foreign,
     }
 }
+
+/// An address that the driver knows nothing of. It is asked about this one in the place of an address that is free to the
+/// program but lies in a region of the pool: then its answer is the one that it has for freed memory, in every version.
+/// (Not null, so that a default which is the address itself can be told from one which is zero.)
+const UNKNOWN: DevicePtr = 1;
 
 /// The id of a block's allocation. The driver's own ids count up from small numbers and never have the top bit.
 fn buffer_id(owner: u32, block: &BlockView) -> u64 {
@@ -90,11 +96,12 @@ unsafe fn correct(attribute: c_uint, data: Opaque, owner: u32, block: &BlockView
 /// # Safety
 /// As the driver's.
 pub unsafe fn attribute(data: Opaque, attribute: c_uint, address: DevicePtr) -> CuResult {
+    let known = look_up(address);
+    let asked = if matches!(known, Known::Free) { UNKNOWN } else { address };
     // SAFETY: the caller's arguments.
-    let result = unsafe { real::cuPointerGetAttribute(data, attribute, address) };
+    let result = unsafe { real::cuPointerGetAttribute(data, attribute, asked) };
     if result == CuResult::SUCCESS
-        && matches!(attribute, BUFFER_ID | RANGE_START | RANGE_SIZE)
-        && let Known::Block(owner, block) = look_up(address)
+        && let Known::Block(owner, block) = known
     {
         // SAFETY: as `correct` demands.
         unsafe { correct(attribute, data, owner, &block) };
@@ -102,7 +109,8 @@ pub unsafe fn attribute(data: Opaque, attribute: c_uint, address: DevicePtr) -> 
     result
 }
 
-/// `cuPointerGetAttributes`
+/// `cuPointerGetAttributes`. Of an address that is not allocated the driver tells a default for each attribute, and
+/// succeeds; the host pointer's is the address itself (read off driver 580).
 ///
 /// # Safety
 /// As the driver's.
@@ -112,17 +120,30 @@ pub unsafe fn attributes(
     data: *mut Opaque,
     address: DevicePtr,
 ) -> CuResult {
+    let known = look_up(address);
+    let asked = if matches!(known, Known::Free) { UNKNOWN } else { address };
     // SAFETY: the caller's arguments.
-    let result = unsafe { real::cuPointerGetAttributes(count, attributes, data, address) };
-    if result == CuResult::SUCCESS
-        && let Known::Block(owner, block) = look_up(address)
-    {
-        for at in 0..count as usize {
-            // SAFETY: arrays of `count` elements, by the driver's contract; `correct` as it demands.
-            unsafe {
-                if !(*data.add(at)).is_null() {
-                    correct(*attributes.add(at), *data.add(at), owner, &block);
+    let result = unsafe { real::cuPointerGetAttributes(count, attributes, data, asked) };
+    if result != CuResult::SUCCESS {
+        return result;
+    }
+    for at in 0..count as usize {
+        // SAFETY: arrays of `count` elements, by the driver's contract.
+        let (attribute, value) = unsafe { (*attributes.add(at), *data.add(at)) };
+        if value.is_null() {
+            continue;
+        }
+        // SAFETY: the driver has just written this attribute's value there.
+        unsafe {
+            match &known {
+                Known::Block(owner, block) => correct(attribute, value, *owner, block),
+                Known::Free if attribute == HOST_POINTER => {
+                    let default = value.cast::<DevicePtr>();
+                    if *default == UNKNOWN {
+                        *default = address;
+                    }
                 }
+                _ => {}
             }
         }
     }
@@ -165,10 +186,12 @@ fn unmark(handle: &IpcHandle) -> Option<(IpcHandle, u64)> {
 /// # Safety
 /// As the driver's.
 pub unsafe fn ipc_export(handle: *mut IpcHandle, address: DevicePtr) -> CuResult {
+    let known = look_up(address);
+    let asked = if matches!(known, Known::Free) { UNKNOWN } else { address };
     // SAFETY: the caller's arguments.
-    let result = unsafe { real::cuIpcGetMemHandle(handle, address) };
+    let result = unsafe { real::cuIpcGetMemHandle(handle, asked) };
     if result == CuResult::SUCCESS
-        && let Known::Block(_, block) = look_up(address)
+        && let Known::Block(_, block) = known
         && block.start > block.region_start
     {
         // SAFETY: written by the successful call.

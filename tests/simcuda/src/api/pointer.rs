@@ -65,7 +65,8 @@ driver! {
         Ok(())
     }
 
-    /// Several attributes; those that a pointer does not have come out as 0.
+    /// Several attributes; those that a pointer does not have come out as 0, but for the device (-2), the address on the
+    /// host (the pointer itself) and the range (not written). As driver 580 does.
     Init fn cuPointerGetAttributes: (count: u32, numbers: *const i32, values: *const *mut c_void, pointer: u64) |w| {
         want(numbers)?;
         want(values)?;
@@ -76,7 +77,9 @@ driver! {
                 Ok(v) => v.write(out),
                 Err(_) => match number {
                     6 | 8 | 10 | 13 => Value::Bool(false).write(out),
+                    4 => Value::Wide(pointer).write(out),
                     9 => Value::Int(-2).write(out),
+                    11 | 12 => {}
                     2 | 14 | 15 => Value::Int(0).write(out),
                     _ => Value::Wide(0).write(out),
                 },
