@@ -148,6 +148,18 @@ fn pointers_are_described_as_the_program_knows_them() {
 }
 
 #[test]
+fn descriptors_of_ranges_lead_to_what_the_program_holds() {
+    same_with_and_without(&Program::new("range_handles")).ok();
+}
+
+#[test]
+fn the_older_function_opens_handles_too() {
+    let run = Program::new("ipc").arg("older").preload().run();
+    run.ok();
+    assert_eq!((run.printed("imported"), run.printed("refused")), (6, 0), "{run}");
+}
+
+#[test]
 fn what_ended_threads_freed_is_used_again() {
     let run = same_with_and_without(&Program::new("short_threads"));
     run.ok();

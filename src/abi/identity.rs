@@ -13,7 +13,7 @@ use crate::life::{contexts, process};
 use crate::pool::{BlockState, BlockView};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::ffi::c_uint;
+use std::ffi::{c_uint, c_ulonglong};
 
 const HOST_POINTER: c_uint = 4;
 const BUFFER_ID: c_uint = 7;
@@ -45,6 +45,8 @@ fn look_up(address: DevicePtr) -> Known {
 /// program but lies in a region of the pool: then its answer is the one that it has for freed memory, in every version.
 /// (Not null, so that a default which is the address itself can be told from one which is zero.)
 const UNKNOWN: DevicePtr = 1;
+/// The same where only a page's address is accepted.
+const UNKNOWN_PAGE: DevicePtr = 1 << 16;
 
 /// The id of a block's allocation. The driver's own ids count up from small numbers and never have the top bit.
 fn buffer_id(owner: u32, block: &BlockView) -> u64 {
@@ -203,17 +205,35 @@ pub unsafe fn ipc_export(handle: *mut IpcHandle, address: DevicePtr) -> CuResult
 /// Addresses given out for imported blocks, with the imported region's start and how often each is open.
 static IMPORTS: Mutex<Option<HashMap<DevicePtr, (DevicePtr, u64)>>> = Mutex::new(None);
 
+/// `cuIpcOpenMemHandle`, of before CUDA 11
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn ipc_open_v1(address: *mut DevicePtr, handle: IpcHandle, flags: c_uint) -> CuResult {
+    // SAFETY: the caller's arguments go to the function that was called.
+    unsafe { open(address, handle, |to, handle| real::cuIpcOpenMemHandle(to, handle, flags)) }
+}
+
 /// `cuIpcOpenMemHandle_v2`
 ///
 /// # Safety
 /// As the driver's.
 pub unsafe fn ipc_open(address: *mut DevicePtr, handle: IpcHandle, flags: c_uint) -> CuResult {
-    let Some((plain, offset)) = unmark(&handle) else {
-        // SAFETY: the caller's arguments.
-        return unsafe { real::cuIpcOpenMemHandle_v2(address, handle, flags) };
-    };
-    // SAFETY: the caller's arguments, with the handle as the driver made it.
-    let result = unsafe { real::cuIpcOpenMemHandle_v2(address, plain, flags) };
+    // SAFETY: the caller's arguments go to the function that was called.
+    unsafe { open(address, handle, |to, handle| real::cuIpcOpenMemHandle_v2(to, handle, flags)) }
+}
+
+/// Opens the region that a handle leads to by `call`, and gives out the block in it.
+///
+/// # Safety
+/// `call` must write to `address` when it succeeds.
+unsafe fn open(
+    address: *mut DevicePtr,
+    handle: IpcHandle,
+    call: impl FnOnce(*mut DevicePtr, IpcHandle) -> CuResult,
+) -> CuResult {
+    let Some((plain, offset)) = unmark(&handle) else { return call(address, handle) };
+    let result = call(address, plain);
     if result == CuResult::SUCCESS {
         // SAFETY: written by the successful call.
         unsafe {
@@ -223,6 +243,43 @@ pub unsafe fn ipc_open(address: *mut DevicePtr, handle: IpcHandle, flags: c_uint
         }
     }
     result
+}
+
+/// Whether a range lies in regions of the pool and touches nothing that is the program's.
+fn is_free(address: DevicePtr, size: usize) -> bool {
+    let end = address.saturating_add(size as u64);
+    let mut at = address;
+    while at < end {
+        let Some(life) = contexts::index().owner_of(at).and_then(contexts::by_owner) else { return false };
+        let view = life.server.with_heap(|heap| heap.find(at));
+        match view {
+            Some(block) if block.state != BlockState::Live => at = block.start + block.size,
+            _ => return false,
+        }
+    }
+    size > 0
+}
+
+/// `cuMemGetHandleForAddressRange`
+///
+/// The driver wants whole pages of a range, so callers round theirs outwards, and it looks at what is mapped and not at
+/// where allocations end: a range passes that reaches into a neighbour (seen on driver 580). So every range passes that
+/// touches a block of the program's, and one that touches none is answered like freed memory.
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn handle_for_range(
+    handle: Opaque,
+    address: DevicePtr,
+    size: usize,
+    kind: c_uint,
+    flags: c_ulonglong,
+) -> CuResult {
+    let freed = process::is_active() && is_free(address, size);
+    // The place of freed memory is taken by a page that the driver does not know.
+    let asked = if freed { UNKNOWN_PAGE } else { address };
+    // SAFETY: the caller's arguments.
+    unsafe { real::cuMemGetHandleForAddressRange(handle, asked, size, kind, flags) }
 }
 
 /// `cuIpcCloseMemHandle`

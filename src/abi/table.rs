@@ -188,7 +188,9 @@ hooks! {
     cuPointerGetAttribute ["cuPointerGetAttribute" @ 4000 legacy] (data: Opaque, attribute: c_uint, address: DevicePtr) => identity::attribute;
     cuPointerGetAttributes ["cuPointerGetAttributes" @ 7000 legacy] (count: c_uint, attributes: *const c_uint, data: *mut Opaque, address: DevicePtr) => identity::attributes;
     cuIpcGetMemHandle ["cuIpcGetMemHandle" @ 4010 legacy] (handle: *mut IpcHandle, address: DevicePtr) => identity::ipc_export;
+    cuIpcOpenMemHandle ["cuIpcOpenMemHandle" @ 4010 legacy] (address: *mut DevicePtr, handle: IpcHandle, flags: c_uint) => identity::ipc_open_v1;
     cuIpcOpenMemHandle_v2 ["cuIpcOpenMemHandle" @ 11000 legacy] (address: *mut DevicePtr, handle: IpcHandle, flags: c_uint) => identity::ipc_open;
+    cuMemGetHandleForAddressRange ["cuMemGetHandleForAddressRange" @ 11070 legacy] (handle: Opaque, address: DevicePtr, size: usize, kind: c_uint, flags: c_ulonglong) => identity::handle_for_range;
     cuIpcCloseMemHandle ["cuIpcCloseMemHandle" @ 4010 legacy] (address: DevicePtr) => identity::ipc_close;
 
     // captures

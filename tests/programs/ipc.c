@@ -2,26 +2,45 @@
  * Exports blocks to another process, which must find each block's own bytes, or an error; never other bytes.
  *
  *   ipc with|without     the other process inherits LD_PRELOAD, or does not
+ *   ipc older            it does, and opens the handles by the driver's function of before CUDA 11
  */
 #define _GNU_SOURCE
 #include <cuda_runtime.h>
 
 #include "testkernels.h"
 
+#include <dlfcn.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { BLOCKS = 6, WORDS = 1024 };
 
-static int import(void) {
+/* By value, as a struct of 64 bytes. */
+typedef int (*open_older)(unsigned long long *pointer, cudaIpcMemHandle_t handle, unsigned flags);
+
+static int import(int older) {
     int refused = 0;
+    open_older open = NULL;
+    if (older) {
+        void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+        ASSERT(driver);
+        *(void **)&open = dlsym(driver, "cuIpcOpenMemHandle");
+        ASSERT(open);
+    }
     for (int i = 0; i < BLOCKS; i++) {
         cudaIpcMemHandle_t handle;
         static uint32_t host[WORDS];
         void *p = NULL;
         EXPECT(read(0, &handle, sizeof handle), sizeof handle);
-        cudaError_t e = cudaIpcOpenMemHandle(&p, handle, cudaIpcMemLazyEnablePeerAccess);
+        cudaError_t e;
+        if (open) {
+            unsigned long long address = 0;
+            e = (cudaError_t)open(&address, handle, 1);
+            p = (void *)address;
+        } else {
+            e = cudaIpcOpenMemHandle(&p, handle, cudaIpcMemLazyEnablePeerAccess);
+        }
         if (e != cudaSuccess) {
             EXPECT(e, cudaErrorInvalidValue);
             refused++;
@@ -41,7 +60,7 @@ static int import(void) {
 int main(int argc, char **argv) {
     const char *role = argc > 1 ? argv[1] : "with";
     tk_init_runtime();
-    if (!strcmp(role, "import")) return import();
+    if (!strcmp(role, "import") || !strcmp(role, "import-older")) return import(!strcmp(role, "import-older"));
     int pipes[2];
     cudaIpcMemHandle_t handle[BLOCKS];
     void *block[BLOCKS];
@@ -57,7 +76,7 @@ int main(int argc, char **argv) {
         dup2(pipes[0], 0);
         close(pipes[1]);
         if (!strcmp(role, "without")) unsetenv("LD_PRELOAD");
-        execl("/proc/self/exe", "ipc", "import", (char *)NULL);
+        execl("/proc/self/exe", "ipc", strcmp(role, "older") ? "import" : "import-older", (char *)NULL);
         _exit(99);
     }
     close(pipes[0]);
