@@ -56,7 +56,7 @@ long_runs() {
     local end=$((SECONDS + 480)) rounds=0
     while ((SECONDS < end)); do
         if ! {
-            PROPTEST_CASES=2000 cargo test --quiet --lib &&
+            PROPTEST_CASES=500 cargo test --quiet --lib &&
                 cargo test --quiet --test races --test cap --test process
         } >"$target/long-runs.log" 2>&1; then
             cat "$target/long-runs.log"
