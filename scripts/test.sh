@@ -67,23 +67,6 @@ long_runs() {
     echo "$rounds rounds without a failure"
 }
 exports() {
-    cargo clippy --quiet --keep-going --workspace --all-targets --no-default-features -- -D warnings
-}
-documentation() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --document-private-items; }
-tests() { cargo test --workspace --no-fail-fast; }
-# Each round draws new random cases and new timings; a failure prints its seed or leaves its case in
-# proptest-regressions/.
-long_runs() {
-    [[ $mode == long ]] || { skip "only with --long"; return; }
-    local round
-    for round in {1..10}; do
-        echo "round $round"
-        PROPTEST_CASES=5000 cargo test --quiet --lib >"$target/long-runs.log" 2>&1 &&
-            cargo test --quiet --test races --test cap --test process >>"$target/long-runs.log" 2>&1 ||
-            { cat "$target/long-runs.log"; return 1; }
-    done
-}
-exports() {
     cargo build --quiet --lib || return 1
     scripts/check-exports.sh "$target/debug/libgpucache.so"
 }
