@@ -12,6 +12,8 @@
 //! | [`policy`] | configuration grammar, limits, garbage collection |
 //! | [`stats`] | counters, histograms, fragmentation |
 //! | [`report`] | one model of the report, several renderers |
+//!
+//! `sync.rs` stands below all of them: the primitives that the model checker replaces.
 
 pub mod abi;
 pub mod driver;
@@ -20,3 +22,4 @@ pub mod policy;
 pub mod pool;
 pub mod report;
 pub mod stats;
+mod sync;

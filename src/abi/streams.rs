@@ -1,7 +1,7 @@
 //! Stream-ordered memory, counted and held under the cap; and the program's own synchronisations of whole contexts,
 //! which prove to the pool what it would otherwise have to ask.
 
-use super::memory::{Found, counted, find, released};
+use super::memory::{counted, free_or};
 use super::table::real;
 use super::types::{Context, CuResult, DevicePtr, MemPool, Stream};
 use crate::driver::{Ctx, real as gpu};
@@ -34,13 +34,14 @@ allocators! {
     alloc_from_pool_async_ptsz => cuMemAllocFromPoolAsync_ptsz(pool: MemPool, stream: Stream);
 }
 
-/// `cuMemFreeAsync`
+/// `cuMemFreeAsync`, which the driver also takes for memory of `cuMemAlloc`. For a pooled block the stream's order needs
+/// no care of its own: what is submitted before the free is covered by the epoch that the block is freed under.
 ///
 /// # Safety
 /// As the driver's.
 pub unsafe fn free_async(address: DevicePtr, stream: Stream) -> CuResult {
     // SAFETY: the caller's arguments.
-    free_ordered(address, || unsafe { real::cuMemFreeAsync(address, stream) })
+    free_or(address, || unsafe { real::cuMemFreeAsync(address, stream) })
 }
 
 /// `cuMemFreeAsync_ptsz`
@@ -49,32 +50,7 @@ pub unsafe fn free_async(address: DevicePtr, stream: Stream) -> CuResult {
 /// As the driver's.
 pub unsafe fn free_async_ptsz(address: DevicePtr, stream: Stream) -> CuResult {
     // SAFETY: the caller's arguments.
-    free_ordered(address, || unsafe { real::cuMemFreeAsync_ptsz(address, stream) })
-}
-
-/// The driver also frees memory of `cuMemAlloc` in stream order. For a pooled block the stream's order needs no care of
-/// its own: what is submitted before the free is covered by the epoch that the block is freed under.
-fn free_ordered(address: DevicePtr, call: impl FnOnce() -> CuResult) -> CuResult {
-    match find(address) {
-        Found::Block(life, claimed) => {
-            life.server.free(claimed);
-            CuResult::SUCCESS
-        }
-        Found::Invalid(life) => {
-            life.server.count_invalid_free();
-            CuResult::INVALID_VALUE
-        }
-        Found::Foreign => released(address, call),
-    }
-}
-
-/// `cuMemPoolDestroy`: what is still allocated from the pool stays charged until it is freed, as it stays allocated.
-///
-/// # Safety
-/// As the driver's.
-pub unsafe fn pool_destroy(pool: MemPool) -> CuResult {
-    // SAFETY: the caller's arguments.
-    unsafe { real::cuMemPoolDestroy(pool) }
+    free_or(address, || unsafe { real::cuMemFreeAsync_ptsz(address, stream) })
 }
 
 /// `cuCtxSynchronize`

@@ -8,9 +8,9 @@
 //! `per_thread`.
 
 use super::types::{
-    Array, Array3dDescriptor, ArrayDescriptor, Context, CuResult, Device, DevicePtr, Graph, GraphNode,
-    GraphNodeHead, IpcHandle, MemAllocNodeHead, MemAllocationProp, MemHandle, MemPool, MipmappedArray,
-    Opaque, Stream,
+    Array, Array3dDescriptor, ArrayDescriptor, Context, CuResult, Device, DevicePtr, Graph, GraphExec,
+    GraphNode, GraphNodeHead, IpcHandle, MemAllocNodeHead, MemAllocationProp, MemHandle, MemPool,
+    MipmappedArray, Opaque, Stream,
 };
 use super::{arrays, captures, contexts, graphs, identity, memory, procaddress, query, streams, vmm};
 use crate::life::process::{Admission, admit};
@@ -138,6 +138,8 @@ hooks! {
     cuCtxCreate_v3 ["cuCtxCreate" @ 11040 legacy] (context: *mut Context, params: Opaque, count: c_int, flags: c_uint, device: Device) => contexts::create_v3;
     cuCtxCreate_v4 ["cuCtxCreate" @ 12050 legacy] (context: *mut Context, params: Opaque, flags: c_uint, device: Device) => contexts::create_v4;
     cuCtxDestroy_v2 ["cuCtxDestroy" @ 4000 legacy] (context: Context) => contexts::destroy;
+    cuCtxDestroy ["cuCtxDestroy" @ 2000 legacy] (context: Context) => contexts::destroy_v1;
+    cuCtxDetach ["cuCtxDetach" @ 2000 legacy] (context: Context) => contexts::detach;
     cuCtxFromGreenCtx ["cuCtxFromGreenCtx" @ 12040 legacy] (context: *mut Context, green: Opaque) => contexts::from_green;
     cuGreenCtxDestroy ["cuGreenCtxDestroy" @ 12040 legacy] (green: Opaque) => contexts::green_destroy;
     cuCtxSynchronize ["cuCtxSynchronize" @ 2000 legacy] () => streams::context_synchronize;
@@ -156,7 +158,6 @@ hooks! {
     cuMemAllocFromPoolAsync_ptsz ["cuMemAllocFromPoolAsync" @ 11020 per_thread] (address: *mut DevicePtr, bytes: usize, pool: MemPool, stream: Stream) => streams::alloc_from_pool_async_ptsz;
     cuMemFreeAsync ["cuMemFreeAsync" @ 11020 legacy] (address: DevicePtr, stream: Stream) => streams::free_async;
     cuMemFreeAsync_ptsz ["cuMemFreeAsync" @ 11020 per_thread] (address: DevicePtr, stream: Stream) => streams::free_async_ptsz;
-    cuMemPoolDestroy ["cuMemPoolDestroy" @ 11020 legacy] (pool: MemPool) => streams::pool_destroy;
     cuMemCreate ["cuMemCreate" @ 10020 legacy] (handle: *mut MemHandle, bytes: usize, prop: *const MemAllocationProp, flags: c_ulonglong) => vmm::create;
     cuMemRelease ["cuMemRelease" @ 10020 legacy] (handle: MemHandle) => vmm::release;
     cuMemMap ["cuMemMap" @ 10020 legacy] (address: DevicePtr, bytes: usize, offset: usize, handle: MemHandle, flags: c_ulonglong) => vmm::map;
@@ -169,10 +170,15 @@ hooks! {
     cuMipmappedArrayCreate ["cuMipmappedArrayCreate" @ 5000 legacy] (array: *mut MipmappedArray, descriptor: *const Array3dDescriptor, levels: c_uint) => arrays::create_mipmapped;
     cuMipmappedArrayDestroy ["cuMipmappedArrayDestroy" @ 5000 legacy] (array: MipmappedArray) => arrays::destroy_mipmapped;
     cuGraphAddMemAllocNode ["cuGraphAddMemAllocNode" @ 11040 legacy] (node: *mut GraphNode, graph: Graph, dependencies: *const GraphNode, count: usize, params: *mut MemAllocNodeHead) => graphs::add_alloc_node;
-    cuGraphAddMemFreeNode ["cuGraphAddMemFreeNode" @ 11040 legacy] (node: *mut GraphNode, graph: Graph, dependencies: *const GraphNode, count: usize, address: DevicePtr) => graphs::add_free_node;
     cuGraphAddNode ["cuGraphAddNode" @ 12020 legacy] (node: *mut GraphNode, graph: Graph, dependencies: *const GraphNode, count: usize, params: *mut GraphNodeHead) => graphs::add_node;
     cuGraphAddNode_v2 ["cuGraphAddNode" @ 12030 legacy] (node: *mut GraphNode, graph: Graph, dependencies: *const GraphNode, edges: *const c_void, count: usize, params: *mut GraphNodeHead) => graphs::add_node_v2;
     cuGraphAddNode_v3 ["cuGraphAddNode" @ 13040 legacy] (node: *mut GraphNode, graph: Graph, dependencies: *const GraphNode, edges: *const c_void, count: usize, params: *mut GraphNodeHead) => graphs::add_node_v3;
+    cuGraphInstantiate ["cuGraphInstantiate" @ 10000 legacy] (exec: *mut GraphExec, graph: Graph, node: *mut GraphNode, log: *mut c_char, size: usize) => graphs::instantiate_v1;
+    cuGraphInstantiate_v2 ["cuGraphInstantiate" @ 11000 legacy] (exec: *mut GraphExec, graph: Graph, node: *mut GraphNode, log: *mut c_char, size: usize) => graphs::instantiate_v2;
+    cuGraphInstantiateWithFlags ["cuGraphInstantiateWithFlags" @ 11040 legacy] (exec: *mut GraphExec, graph: Graph, flags: c_ulonglong) => graphs::instantiate_with_flags;
+    cuGraphInstantiateWithParams ["cuGraphInstantiateWithParams" @ 12000 legacy] (exec: *mut GraphExec, graph: Graph, params: Opaque) => graphs::instantiate_with_params;
+    cuGraphInstantiateWithParams_ptsz ["cuGraphInstantiateWithParams" @ 12000 per_thread] (exec: *mut GraphExec, graph: Graph, params: Opaque) => graphs::instantiate_with_params_ptsz;
+    cuGraphExecDestroy ["cuGraphExecDestroy" @ 10000 legacy] (exec: GraphExec) => graphs::exec_destroy;
     cuGraphDestroy ["cuGraphDestroy" @ 10000 legacy] (graph: Graph) => graphs::destroy;
 
     // answers that must agree with the above
@@ -225,7 +231,7 @@ mod tests {
     const KNOWN: &str = include_str!("../../tests/data/driver-functions.tsv");
 
     /// Functions that look as if they mattered and do not, each with the reason.
-    const EXCUSED: [(&str, &str); 32] = [
+    const EXCUSED: [(&str, &str); 33] = [
         ("cuArrayGetMemoryRequirements", "asks"),
         ("cuCtxCreate_v2", "the header's name of a form that is hooked as cuCtxCreate"),
         ("cuCtxResetPersistingL2Cache", "caches, no memory"),
@@ -238,6 +244,7 @@ mod tests {
         ("cuDestroyExternalSemaphore", "no memory"),
         ("cuExternalMemoryGetMappedBuffer", "another API's memory"),
         ("cuExternalMemoryGetMappedMipmappedArray", "another API's memory"),
+        ("cuGraphAddMemFreeNode", "the memory stays in use whenever the graph runs"),
         ("cuGraphMemAllocNodeGetParams", "asks"),
         ("cuGraphMemFreeNodeGetParams", "asks"),
         ("cuGreenCtxCreate", "its context is seen when it is asked for"),

@@ -33,6 +33,7 @@ pub fn connect(driver: Library) {
             ctx_synchronize: function!(c"cuCtxSynchronize")?,
             event_create: function!(c"cuEventCreate")?,
             event_query: function!(c"cuEventQuery")?,
+            ctx_id: function!(c"cuCtxGetId"),
             primary_state: function!(c"cuDevicePrimaryCtxGetState"),
             exchange_mode: function!(c"cuThreadExchangeStreamCaptureMode"),
             stream_capturing: function!(c"cuStreamIsCapturing"),

@@ -4,8 +4,7 @@
 //! capture** (seen on a driver 580 for every capture mode and from any thread). So no such call may start while a
 //! capture is open, and no capture may begin while one is under way.
 
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The process's gate. Readers: calls that would kill a capture. Writers: the moments at which a capture begins.
 #[derive(Default)]
@@ -25,7 +24,7 @@ pub struct Beginning<'a> {
 
 impl Gate {
     /// A gate with no capture open.
-    pub const fn new() -> Gate {
+    pub fn new() -> Gate {
         Gate { lock: RwLock::new(()), open_captures: AtomicU32::new(0) }
     }
 
@@ -61,5 +60,38 @@ impl Beginning<'_> {
     /// The driver has begun the capture.
     pub fn succeeded(self) {
         self.gate.open_captures.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicBool;
+    use loom::thread;
+
+    /// The driver: a capture is open in it from a moment inside its begin call on.
+    #[test]
+    fn no_barrier_is_under_way_when_a_capture_begins_and_none_starts_while_it_is_open() {
+        loom::model(|| {
+            let gate = Arc::new(Gate::new());
+            let open = Arc::new(AtomicBool::new(false));
+            let capturer = {
+                let (gate, open) = (Arc::clone(&gate), Arc::clone(&open));
+                thread::spawn(move || {
+                    let beginning = gate.begin();
+                    open.store(true, Ordering::SeqCst);
+                    beginning.succeeded();
+                    open.store(false, Ordering::SeqCst);
+                    gate.ended();
+                })
+            };
+            if let Some(_pass) = gate.pass() {
+                assert!(!open.load(Ordering::SeqCst), "a call that kills captures while one is open");
+            }
+            capturer.join().unwrap();
+            assert!(!gate.capturing());
+            assert!(gate.pass().is_some(), "and afterwards barriers are possible again");
+        });
     }
 }

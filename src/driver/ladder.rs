@@ -99,7 +99,9 @@ impl<G: Gpu> Server<G> {
             return Ok(address);
         }
         if self.wait_is_due(rounded) {
-            self.wait_until(self.fence.newest_sealed());
+            let sealed = self.fence.newest_sealed();
+            // A driver without context-wide events seals nothing; waiting for all is what it can do.
+            self.wait_until(if sealed == 0 { newest } else { sealed });
         }
         if let Some(address) = search() {
             return Ok(address);
@@ -202,12 +204,13 @@ impl<G: Gpu> Server<G> {
     }
 
     fn wait_until(&self, epoch: Epoch) -> bool {
+        let done = self.fence.retired() >= epoch;
         if !self.fence.barrier(epoch) {
             return false;
         }
         let mut inner = self.inner.lock();
         inner.served_since_barrier = 0;
-        inner.counts.barrier += 1;
+        inner.counts.barrier += u64::from(!done);
         self.catch_up(&mut inner);
         true
     }
@@ -239,17 +242,19 @@ impl<G: Gpu> Server<G> {
         }
     }
 
-    /// Before a growth that would raise the high-water mark, idle regions go back, smallest first.
+    /// Before a growth that would raise the high-water mark, idle regions go back, smallest first: if the device is idle.
+    /// The driver's free waits for all work, which `cudaMalloc` never does; a program may have launched work that ends only
+    /// after this call. (Short of "out of memory" nothing else is worth that wait; there, regions go back in any case.)
     fn make_room(&self, rounded: u64) {
         if self.fence.gate().capturing() {
             return;
         }
         let excess = {
             let inner = self.inner.lock();
-            let reserved = inner.heap.usage().reserved;
+            let reserved = inner.heap.reserved();
             (reserved.current + inner.heap.growth(rounded).preferred).saturating_sub(reserved.peak)
         };
-        if excess > 0 {
+        if excess > 0 && self.idle_bytes() > 0 && self.fence.is_idle() {
             self.give_back(excess);
         }
     }

@@ -1,9 +1,9 @@
 //! Which streams of the process capture.
 
 use super::contexts;
-use crate::driver::{CuResult, real};
+use crate::driver::{Ctx, CuResult, real};
 use parking_lot::Mutex;
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 /// A stream as a key: its handle, and for per-thread default streams the thread that it belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -25,16 +25,20 @@ impl StreamKey {
     }
 }
 
-static OPEN: Mutex<Option<HashSet<StreamKey>>> = Mutex::new(None);
+/// Streams that capture, each with the context that was current when it began.
+static OPEN: Mutex<Option<HashMap<StreamKey, usize>>> = Mutex::new(None);
 
 /// Begins a capture by `call`, at a moment when no barrier is under way.
 pub fn begin(key: StreamKey, call: impl FnOnce() -> CuResult) -> CuResult {
     let Some(fence) = contexts::fence() else { return call() };
     let beginning = fence.gate().begin();
     let result = call();
-    // A stream that was already in the set ended its capture unseen; it is counted once.
-    if result == CuResult::SUCCESS && OPEN.lock().get_or_insert_default().insert(key) {
-        beginning.succeeded();
+    if result == CuResult::SUCCESS {
+        let ctx = real::current_ctx().map_or(0, |ctx| ctx.0);
+        // A stream that was already known ended its capture unseen; it is counted once.
+        if OPEN.lock().get_or_insert_default().insert(key, ctx).is_none() {
+            beginning.succeeded();
+        }
     }
     result
 }
@@ -43,21 +47,46 @@ pub fn begin(key: StreamKey, call: impl FnOnce() -> CuResult) -> CuResult {
 /// ended from the wrong thread goes on.
 pub fn end(key: StreamKey, call: impl FnOnce() -> CuResult) -> CuResult {
     let result = call();
-    let open = OPEN.lock().as_ref().is_some_and(|open| open.contains(&key));
+    let open = OPEN.lock().as_ref().is_some_and(|open| open.contains_key(&key));
     if open && (result == CuResult::SUCCESS || real::stream_capturing(key.handle) != Some(true)) {
         closed(key);
     }
     result
 }
 
-/// The stream is gone, and a capture on it with it.
-pub fn forget(handle: usize) {
-    closed(StreamKey::new(handle, false));
+/// Destroys a stream by `call`, and a capture on it with it. The stream is forgotten before the call, after which its
+/// handle may at once be another stream's; until the call is over the capture still counts.
+pub fn while_destroying(handle: usize, call: impl FnOnce() -> CuResult) -> CuResult {
+    let key = StreamKey::new(handle, false);
+    let open = OPEN.lock().as_mut().and_then(|open| open.remove(&key));
+    let result = call();
+    if let Some(ctx) = open {
+        if result == CuResult::SUCCESS {
+            one_ended();
+        } else {
+            OPEN.lock().get_or_insert_default().insert(key, ctx);
+        }
+    }
+    result
+}
+
+/// The context is gone, and all captures on its streams with it.
+pub fn forget_context(ctx: Ctx) {
+    let keys: Vec<StreamKey> = OPEN.lock().as_ref().map_or_else(Vec::new, |open| {
+        open.iter().filter(|(_, of)| **of == ctx.0).map(|(key, _)| *key).collect()
+    });
+    keys.into_iter().for_each(closed);
 }
 
 fn closed(key: StreamKey) {
-    let was_open = OPEN.lock().as_mut().is_some_and(|open| open.remove(&key));
-    if was_open && let Some(fence) = contexts::fence() {
+    let was_open = OPEN.lock().as_mut().is_some_and(|open| open.remove(&key).is_some());
+    if was_open {
+        one_ended();
+    }
+}
+
+fn one_ended() {
+    if let Some(fence) = contexts::fence() {
         fence.gate().ended();
     }
 }

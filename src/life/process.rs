@@ -103,7 +103,16 @@ pub fn is_owner() -> bool {
 
 fn ensure_started() {
     if MODE.load(Ordering::Acquire) == NEW {
-        START.call_once(start);
+        START.call_once(|| {
+            // SAFETY: a handler that stores one atomic. First of all: a child forked from here on never waits for us.
+            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+            if std::panic::catch_unwind(start).is_err() {
+                say::line(
+                    "internal fault at the start; everything goes to the driver, uncached and uncapped",
+                );
+                MODE.store(OFF, Ordering::Release);
+            }
+        });
     }
 }
 
@@ -114,7 +123,7 @@ fn start() {
         .filter(|n| n.starts_with("GPUCACHE"))
         .collect();
     logging::start(parsed.conf.log());
-    let disabled = parsed.conf.is_disabled() && parsed.errors.is_empty();
+    let disabled = parsed.conf.is_disabled();
     if !disabled {
         for warning in
             parsed.warnings.iter().chain(&conf::unknown_variables(names.iter().map(String::as_str)))
@@ -140,11 +149,9 @@ fn start() {
     // SAFETY: no arguments, cannot fail.
     OWNER_PID.store(unsafe { libc::getpid() }, Ordering::Release);
     if mode == ACTIVE {
-        // SAFETY: a handler that stores one atomic.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         exit::arm();
     }
-    MODE.store(mode, Ordering::Release);
+    let _ = MODE.compare_exchange(NEW, mode, Ordering::AcqRel, Ordering::Acquire);
 }
 
 /// In a forked child: the driver does not work there, any lock may be held by a thread that no longer exists, and the

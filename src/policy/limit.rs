@@ -128,8 +128,17 @@ impl DeviceAccount {
         self.in_use.sub(footprint(n));
     }
 
+    /// Whether `n` bytes could ever be held. Without a cap the driver decides: managed memory may exceed the device.
+    pub fn could_admit(&self, n: u64) -> bool {
+        n <= self.most()
+    }
+
+    fn most(&self) -> u64 {
+        if self.limit < self.total { self.limit } else { u64::MAX }
+    }
+
     fn admit(&self, n: u64) -> Result<(), OverLimit> {
-        self.in_use.try_add_below(n, self.limit).map_err(|in_use| OverLimit {
+        self.in_use.try_add_below(n, self.most()).map_err(|in_use| OverLimit {
             asked: n,
             in_use,
             limit: self.limit,
@@ -196,7 +205,7 @@ mod tests {
 
     #[test]
     fn external_memory_counts_whole_pages_against_the_cap() {
-        let account = DeviceAccount::new(16 << 20, 16 << 20);
+        let account = DeviceAccount::new(32 << 20, 16 << 20);
         external(&account, ExternalKind::Async, (2 << 20) + 1).unwrap();
         assert_eq!((account.in_use(), account.external().current), (4 << 20, (2 << 20) + 1));
         external(&account, ExternalKind::Async, 1 << 20).unwrap();
@@ -243,12 +252,16 @@ mod tests {
         assert_eq!(nothing.headroom(), 0);
         let everything = DeviceAccount::new(1000, u64::MAX);
         assert_eq!(everything.limit_bytes(), 1000);
-        assert!(external(&everything, ExternalKind::Managed, 1001).is_err());
+        assert!(
+            external(&everything, ExternalKind::Managed, 1001).is_ok(),
+            "without a cap the driver decides"
+        );
+        assert!(everything.could_admit(u64::MAX) && !nothing.could_admit(1));
     }
 
     #[test]
     fn what_cannot_be_refused_is_counted_and_shuts_the_door() {
-        let account = DeviceAccount::new(100, 100);
+        let account = DeviceAccount::new(200, 100);
         pool(&account, 90).unwrap();
         account.charge_external(ExternalKind::Pitched, 20);
         assert_eq!((account.in_use(), account.headroom()), (110, 0));
@@ -278,7 +291,7 @@ mod tests {
                         let n = 1 + (thread * 997 + round * 31) % 5000;
                         let kind = ExternalKind::ALL[(round % 8) as usize];
                         let admitted =
-                            if thread % 2 == 0 { pool(&account, n) } else { external(&account, kind, n) };
+                            if thread % 2 == 0 { pool(account, n) } else { external(account, kind, n) };
                         assert!(account.in_use() <= LIMIT);
                         match admitted {
                             Ok(()) if thread % 2 == 0 => account.release_pool(n),

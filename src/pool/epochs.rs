@@ -17,9 +17,8 @@
 //! free that reads the next epoch is only treated later than necessary.
 
 use super::Epoch;
-use parking_lot::Mutex;
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Sealed epochs that may be outstanding; beyond it sealing pauses until some retire.
 pub const MAX_SEALED: usize = 64;
@@ -90,7 +89,11 @@ impl<M> Epochs<M> {
 
     /// Closes the current epoch without marks and returns it. For callers who then wait for all work themselves.
     pub fn close(&self) -> Epoch {
-        self.current.fetch_add(1, Ordering::SeqCst)
+        let epoch = self.current.fetch_add(1, Ordering::SeqCst);
+        // With the full fence that a free's claim is: whoever read this epoch had submitted its work before what the
+        // caller records or waits for next.
+        fence(Ordering::SeqCst);
+        epoch
     }
 
     /// Closes the current epoch for sealing. `None` if another thread is sealing or too many are outstanding.
@@ -156,7 +159,91 @@ impl<M> Epochs<M> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// Work that threads submit is a counter; a mark is how much of it a record has seen.
+    fn seal(epochs: &Epochs<u64>, submitted: &AtomicU64) {
+        if let Some(sealing) = epochs.begin_seal() {
+            let seen = submitted.load(Ordering::SeqCst);
+            epochs.finish_seal(sealing, vec![seen]);
+        }
+    }
+
+    #[test]
+    fn a_sealed_epochs_mark_covers_the_work_of_every_block_freed_under_it() {
+        loom::model(|| {
+            let epochs = Arc::new(Epochs::<u64>::default());
+            let submitted = Arc::new(AtomicU64::new(0));
+            let sealer = {
+                let (epochs, submitted) = (Arc::clone(&epochs), Arc::clone(&submitted));
+                thread::spawn(move || seal(&epochs, &submitted))
+            };
+            let mine = submitted.fetch_add(1, Ordering::SeqCst) + 1;
+            // What the claim of the block is in the heap: a full fence between the submission and the epoch's reading.
+            loom::sync::atomic::fence(Ordering::SeqCst);
+            let freed_under = epochs.current();
+            sealer.join().unwrap();
+            if let Some(sealed) = epochs.take_oldest()
+                && freed_under <= sealed.epoch
+            {
+                assert!(sealed.marks[0] >= mine, "work {mine} is not covered by {sealed:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn threads_that_seal_at_once_leave_the_queue_in_order() {
+        loom::model(|| {
+            let epochs = Arc::new(Epochs::<u64>::default());
+            let submitted = Arc::new(AtomicU64::new(0));
+            let other = {
+                let (epochs, submitted) = (Arc::clone(&epochs), Arc::clone(&submitted));
+                thread::spawn(move || seal(&epochs, &submitted))
+            };
+            seal(&epochs, &submitted);
+            other.join().unwrap();
+            let mut last = 0;
+            while let Some(one) = epochs.take_oldest() {
+                assert!(one.epoch > last);
+                last = one.epoch;
+            }
+            assert_eq!(last, epochs.newest_sealed(), "and none is lost");
+        });
+    }
+
+    #[test]
+    fn polls_and_waits_that_race_retire_nothing_early_and_lose_nothing() {
+        loom::model(|| {
+            let epochs = Arc::new(Epochs::<u64>::default());
+            let submitted = AtomicU64::new(0);
+            seal(&epochs, &submitted);
+            seal(&epochs, &submitted);
+            let poller = {
+                let epochs = Arc::clone(&epochs);
+                thread::spawn(move || {
+                    // Found not to be done.
+                    if let Some(one) = epochs.take_oldest() {
+                        epochs.put_back(one);
+                    }
+                })
+            };
+            let waited = epochs.take_at_least(2);
+            if let Some(one) = &waited {
+                epochs.retire(one.epoch);
+                assert_eq!(epochs.retired(), 2);
+            } else {
+                assert_eq!(epochs.retired(), 0);
+            }
+            poller.join().unwrap();
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -8,7 +8,7 @@ use super::model::Model;
 use super::server::{DeviceBooks, Server, Tuning};
 use super::{Ctx, CuResult};
 use crate::policy::{DeviceAccount, Rounding};
-use crate::pool::{Claim, Index};
+use crate::pool::{Claim, Heap, Index};
 use crate::stats::AtomicCounts;
 use parking_lot::Mutex;
 
@@ -26,7 +26,7 @@ impl Bench {
         Bench::with(Model::new(capacity, true), limit, Tuning::default())
     }
 
-    fn with(model: Model, limit: u64, tuning: Tuning) -> Bench {
+    fn with(model: Model, limit: u64, mut tuning: Tuning) -> Bench {
         let capacity = model.state.lock().capacity;
         let fence: &'static Fence<Model> = Box::leak(Box::new(Fence::new(model)));
         let index: &'static Index = Box::leak(Box::new(Index::new()));
@@ -39,9 +39,9 @@ impl Bench {
             device: 0,
             name: String::new(),
         }));
-        let tuning = Tuning { max_split: tuning.max_split.max(1), ..tuning };
-        let tuning =
-            Tuning { max_split: if tuning.max_split == 1 { u64::MAX } else { tuning.max_split }, ..tuning };
+        if tuning.max_split == 0 {
+            tuning.max_split = u64::MAX;
+        }
         let server = Box::leak(Box::new(Server::new(Ctx(1), 0, index, fence, books, tuning)));
         Bench { fence, index, server }
     }
@@ -60,7 +60,7 @@ impl Bench {
             decided => decided,
         };
         let Claim::Claimed(claimed) = claim else { panic!("{address:#x} is not live: {claim:?}") };
-        self.server.free(claimed);
+        let _ = self.server.free(claimed);
     }
 
     fn reserved(&self) -> u64 {
@@ -69,7 +69,7 @@ impl Bench {
 
     /// Heap, account and device agree.
     fn check(&self) {
-        self.server.with_heap(|heap| heap.check()).expect("heap");
+        self.server.with_heap(Heap::check).expect("heap");
         let used = self.model().state.lock().used();
         assert_eq!(self.reserved(), used, "heap and device");
         assert_eq!(self.server.books().account.reserved().current, used, "account and device");

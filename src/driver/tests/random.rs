@@ -61,7 +61,9 @@ fn random_programs_never_get_memory_in_use() {
             }
         }
         bench.check();
-        live.into_iter().for_each(|(address, _)| bench.free(address));
+        for (address, _) in live {
+            bench.free(address);
+        }
         bench.check();
         assert_eq!(bench.server.usage().allocated.current, 0);
     }
@@ -100,7 +102,9 @@ fn racing_threads_never_share_a_block_nor_get_one_in_use() {
             })
         })
         .collect();
-    threads.into_iter().for_each(|thread| thread.join().expect("no assertion failed"));
+    for thread in threads {
+        thread.join().expect("no assertion failed");
+    }
     stop.store(true, Ordering::Relaxed);
     gpu.join().expect("no assertion failed");
     bench.check();

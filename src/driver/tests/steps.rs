@@ -17,7 +17,9 @@ fn every_so_many_frees_seal_an_epoch() {
     let bench = Bench::new(1 << 30, 1 << 30);
     let blocks: Vec<u64> = (0..256).map(|_| bench.alloc(512).unwrap()).collect();
     let before = bench.model().calls("record");
-    blocks.into_iter().for_each(|block| bench.free(block));
+    for block in blocks {
+        bench.free(block);
+    }
     let seals = bench.model().calls("record") - before;
     assert!((8..=32).contains(&seals), "{seals} seals in 256 frees");
 }
@@ -105,7 +107,9 @@ fn equal_halves_and_their_whole_need_no_more_than_the_whole() {
     for (count, size) in [(8, 16 * MIB), (4, 32 * MIB), (8, 16 * MIB)] {
         let blocks: Vec<u64> = (0..count).map(|_| bench.alloc(size).unwrap()).collect();
         assert_eq!(bench.reserved(), 128 * MIB);
-        blocks.into_iter().for_each(|block| bench.free(block));
+        for block in blocks {
+            bench.free(block);
+        }
         bench.model().complete();
     }
     assert_eq!(bench.model().state.lock().peak, 128 * MIB);
@@ -128,7 +132,9 @@ fn a_capture_survives_everything_the_pool_does() {
     let bench = Bench::new(1 << 30, 256 * MIB);
     let blocks: Vec<u64> = (0..4).map(|_| bench.alloc(32 * MIB).unwrap()).collect();
     bench.model().submit();
-    blocks[..3].iter().for_each(|block| bench.free(*block));
+    for block in &blocks[..3] {
+        bench.free(*block);
+    }
     bench.fence.gate().begin().succeeded();
     bench.model().state.lock().capturing = true;
     let mut inside = Vec::new();
@@ -136,11 +142,11 @@ fn a_capture_survives_everything_the_pool_does() {
         inside.push(block);
     }
     assert_eq!(inside.len(), 7, "all that fits under the cap, idle regions given back for it");
-    (0..200).for_each(|_| {
+    for _ in 0..200 {
         if let Some(block) = inside.pop() {
             bench.free(block);
         }
-    });
+    }
     assert!(!bench.model().state.lock().killed);
     bench.model().state.lock().capturing = false;
     bench.fence.gate().ended();
@@ -189,14 +195,14 @@ fn a_call_that_may_end_the_context_keeps_everything_pending() {
     bench.model().submit();
     bench.free(block);
     bench.fence.seal();
-    bench.fence.hold();
+    let ending = bench.fence.end();
     assert_eq!(
         bench.alloc(60 * MIB).map(|_| ()),
         Ok(()),
         "given back to the driver, which waits, and taken again"
     );
     assert_eq!((bench.model().calls("query"), bench.model().calls("wait")), (0, 0));
-    bench.fence.resume();
+    drop(ending);
     bench.check();
 }
 
@@ -235,14 +241,20 @@ fn any_failing_call_leaves_the_books_true() {
                     }
                     match bench.alloc((1 + step * 7 % 40) * MIB) {
                         Ok(block) => live.push(block),
-                        Err(_) => live.drain(..).for_each(|block| bench.free(block)),
+                        Err(_) => {
+                            for block in live.drain(..) {
+                                bench.free(block);
+                            }
+                        }
                     }
                     bench.model().submit();
                     if step % 3 == 0 && !live.is_empty() {
                         bench.free(live.remove(0));
                     }
                 }
-                live.into_iter().for_each(|block| bench.free(block));
+                for block in live {
+                    bench.free(block);
+                }
                 bench.check();
             }
         }
@@ -258,4 +270,44 @@ fn the_end_of_a_context_returns_everything_to_the_account() {
     assert_eq!(bench.server.books().account.in_use(), 0);
     bench.server.end();
     assert_eq!(bench.server.books().account.in_use(), 0, "once");
+}
+
+#[test]
+fn a_growth_never_waits_for_work_that_is_under_way() {
+    let bench = Bench::new(1 << 30, 1 << 30);
+    let block = bench.alloc(64 * MIB).unwrap();
+    bench.free(block);
+    bench.model().submit(); // ends only after the next allocation
+    bench.alloc(128 * MIB).unwrap();
+    let state = bench.model().state.lock();
+    assert!(state.completed < state.submitted, "the allocation has waited for the device");
+}
+
+#[test]
+fn a_failed_context_does_not_end_reuse_for_the_others() {
+    let bench = Bench::new(1 << 30, 64 * MIB);
+    let sticky = std::sync::Arc::new(std::sync::atomic::AtomicI32::new(0));
+    bench.fence.join(Ctx(2), std::sync::Arc::clone(&sticky));
+    bench.model().state.lock().failed = Some((Ctx(2), CuResult(700)));
+    for _ in 0..10 {
+        let block = bench.alloc(60 * MIB).unwrap();
+        bench.model().submit();
+        bench.free(block);
+    }
+    assert_eq!(bench.model().calls("mem_alloc"), 1);
+    assert_eq!(sticky.load(std::sync::atomic::Ordering::Relaxed), 700, "and its own pool learns of it");
+}
+
+#[test]
+fn a_region_that_the_driver_does_not_take_back_is_still_pending() {
+    let bench = Bench::new(1 << 30, 160 * MIB);
+    let block = bench.alloc(64 * MIB).unwrap();
+    let work = bench.model().submit();
+    bench.free(block);
+    bench.model().state.lock().failures.push(("mem_free", CuResult::INVALID_VALUE));
+    assert!(bench.server.give_back(u64::MAX) == 0);
+    assert_eq!(bench.server.try_hit(64 * MIB), None, "its memory is in use");
+    assert_eq!(bench.alloc(64 * MIB), Ok(block));
+    assert!(bench.model().is_safe(work));
+    bench.check();
 }

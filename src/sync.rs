@@ -1,0 +1,55 @@
+//! The primitives of what is lock-free or excludes by its own means: the real ones, or under `--cfg loom` those of the
+//! model checker, which runs a test through every order of its threads' steps.
+
+#[cfg(loom)]
+pub use checked::*;
+#[cfg(not(loom))]
+pub use real::*;
+
+#[cfg(not(loom))]
+mod real {
+    pub use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+    pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+}
+
+#[cfg(loom)]
+mod checked {
+    pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+    pub use loom::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+
+    /// [`parking_lot::Mutex`]'s interface over the checker's: a model that panics has failed anyway.
+    pub struct Mutex<T>(loom::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        /// A mutex.
+        pub fn new(value: T) -> Mutex<T> {
+            Mutex(loom::sync::Mutex::new(value))
+        }
+
+        /// Waits for the lock.
+        pub fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().expect("no thread of a model has panicked")
+        }
+    }
+
+    /// [`parking_lot::RwLock`]'s interface over the checker's.
+    #[derive(Default)]
+    pub struct RwLock<T>(loom::sync::RwLock<T>);
+
+    impl<T> RwLock<T> {
+        /// A lock.
+        pub fn new(value: T) -> RwLock<T> {
+            RwLock(loom::sync::RwLock::new(value))
+        }
+
+        /// Shared access, unless somebody has the lock for themselves.
+        pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+            self.0.try_read().ok()
+        }
+
+        /// Waits for the lock, for oneself.
+        pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+            self.0.write().expect("no thread of a model has panicked")
+        }
+    }
+}
