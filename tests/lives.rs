@@ -44,7 +44,18 @@ fn blocks_used_by_other_devices() {
 /// Whatever became of a capture, memory is reused afterwards: the loop then needs a few dozen MiB of its 1600.
 #[test]
 fn a_capture_that_has_ended_leaves_no_trace() {
-    for way in ["invalidated", "elsewhere", "wrong", "to_graph", "v1", "ptsz", "several"] {
+    for way in [
+        "reset",
+        "context",
+        "primary",
+        "invalidated",
+        "elsewhere",
+        "wrong",
+        "to_graph",
+        "v1",
+        "ptsz",
+        "several",
+    ] {
         let run = same_with_and_without(&Program::new("lost_capture").arg(way));
         run.ok();
         assert_eq!(run.count("alloc"), run.printed("allocs"), "{run}");

@@ -12,7 +12,11 @@ use std::ffi::{c_int, c_uint};
 /// As the driver's.
 pub unsafe fn init(flags: c_uint) -> CuResult {
     // SAFETY: the caller's argument.
-    unsafe { real::cuInit(flags) }
+    let result = unsafe { real::cuInit(flags) };
+    if result == CuResult::SUCCESS {
+        crate::life::process::initialised();
+    }
+    result
 }
 
 /// `cuDevicePrimaryCtxRetain`

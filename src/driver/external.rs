@@ -25,7 +25,8 @@ pub fn charged(
     mut call: impl FnMut() -> CuResult,
 ) -> Result<(), CuResult> {
     let mut attempt = || {
-        let reservation = books.account.reserve(footprint(bytes)).map_err(|_| CuResult::OUT_OF_MEMORY)?;
+        let reservation =
+            books.account.reserve(footprint(kind, bytes)).map_err(|_| CuResult::OUT_OF_MEMORY)?;
         call().ok()?;
         reservation.for_external(kind, bytes);
         Ok(())
@@ -34,8 +35,8 @@ pub fn charged(
         Err(CuResult::OUT_OF_MEMORY) => {}
         other => return other,
     }
-    let second = if books.account.could_admit(footprint(bytes))
-        && (books.reclaim)(books.device, footprint(bytes)) > 0
+    let second = if books.account.could_admit(footprint(kind, bytes))
+        && (books.reclaim)(books.device, footprint(kind, bytes)) > 0
     {
         books.counts.bump(|counts| &counts.retry);
         attempt()

@@ -266,8 +266,12 @@ impl<G: Gpu> Server<G> {
         let mut failure = CuResult::OUT_OF_MEMORY;
         for size in preferred.into_iter().chain([growth.minimum]) {
             let Ok(reservation) = self.books.account.reserve(size) else { continue };
+            // A context that is being ended, or has been, gets no region: the driver answers for it.
+            let Some(_touch) = self.fence.touch().filter(|_| self.is_alive()) else {
+                return Err(CuResult::NOT_SUPPORTED);
+            };
             let begun = Instant::now();
-            match self.fence.gpu().mem_alloc(self.ctx, size) {
+            match self.fence.gpu().mem_alloc(self.ctx(), size) {
                 Ok(address) => {
                     let mut inner = self.inner.lock();
                     inner.counts.driver_alloc += 1;
@@ -276,7 +280,7 @@ impl<G: Gpu> Server<G> {
                     if !inner.heap.add_region(address, size) {
                         // An address that the index cannot hold: nothing to build a pool on.
                         drop(inner);
-                        let _ = self.fence.gpu().mem_free(self.ctx, address);
+                        let _ = self.fence.gpu().mem_free(self.ctx(), address);
                         return Err(CuResult::NOT_SUPPORTED);
                     }
                     reservation.for_pool();

@@ -114,5 +114,5 @@ pub trait Gpu: Send + Sync + 'static {
 
 /// Errors after which a context answers every call with the same code (CUDA's "sticky" errors).
 pub fn is_sticky(code: CuResult) -> bool {
-    matches!(code.0, 214 | 220 | 700 | 702 | 708..=711 | 714..=719 | 721)
+    matches!(code.0, 214 | 220 | 700 | 702 | 708 | 710 | 711 | 714..=719 | 721)
 }

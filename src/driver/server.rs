@@ -12,7 +12,7 @@ use crate::report::model::DriverTime;
 use crate::stats::{AtomicCounts, Counts, SizeHistogram, fragmentation};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// Frees after which the current epoch is sealed even if nobody has missed.
@@ -102,8 +102,8 @@ pub(super) struct Inner {
 
 /// The pool of one context.
 pub struct Server<G: Gpu> {
-    pub(super) ctx: Ctx,
-    pub(super) member: u64,
+    ctx: AtomicUsize,
+    member: AtomicU64,
     pub(super) fence: &'static Fence<G>,
     pub(super) books: &'static DeviceBooks,
     pub(super) tuning: Tuning,
@@ -142,8 +142,8 @@ impl<G: Gpu> Server<G> {
         };
         let sticky = Arc::new(AtomicI32::new(0));
         Server {
-            ctx,
-            member: fence.join(ctx, Arc::clone(&sticky)),
+            ctx: AtomicUsize::new(ctx.0),
+            member: AtomicU64::new(fence.join(ctx, Arc::clone(&sticky))),
             fence,
             books,
             tuning,
@@ -155,8 +155,18 @@ impl<G: Gpu> Server<G> {
     }
 
     /// The context that is served.
+    #[inline]
     pub fn ctx(&self) -> Ctx {
-        self.ctx
+        Ctx(self.ctx.load(Ordering::Acquire))
+    }
+
+    /// Serves another context of the same device once the last one has ended; the figures go on.
+    pub fn revive(&self, ctx: Ctx) {
+        debug_assert!(!self.is_alive(), "one context at a time");
+        self.sticky.store(0, Ordering::Release);
+        self.ctx.store(ctx.0, Ordering::Release);
+        self.member.store(self.fence.join(ctx, Arc::clone(&self.sticky)), Ordering::Release);
+        self.alive.store(true, Ordering::Release);
     }
 
     /// The device's books.
@@ -238,7 +248,7 @@ impl<G: Gpu> Server<G> {
     /// The error that the context has failed with: the driver would answer with it, too.
     pub fn free(&self, claimed: Claimed) -> Result<(), CuResult> {
         if self.tuning.free_sync {
-            self.fence.host_wait(self.ctx);
+            self.fence.host_wait(self.ctx());
         }
         let mut inner = self.inner.lock();
         let epoch = self.fence.current();
@@ -309,10 +319,11 @@ impl<G: Gpu> Server<G> {
 
     /// Gives one region back if it is still idle; returns its bytes.
     pub(super) fn return_region(&self, region: &Idle) -> u64 {
+        let Some(_touch) = self.fence.touch().filter(|_| self.is_alive()) else { return 0 };
         // Out of the books first: the driver may hand the address out again at once.
         let Some(size) = self.inner.lock().heap.take_region(region.addr) else { return 0 };
         let begun = Instant::now();
-        match self.fence.gpu().mem_free(self.ctx, region.addr) {
+        match self.fence.gpu().mem_free(self.ctx(), region.addr) {
             Ok(()) => {
                 self.books.account.release_pool(size);
                 let mut inner = self.inner.lock();
@@ -323,15 +334,11 @@ impl<G: Gpu> Server<G> {
             }
             Err(code) => {
                 self.note_error(code);
-                if self.is_alive() {
-                    // Back as it was: its memory may still be in use. It was known a moment ago and can be known again.
-                    let mut inner = self.inner.lock();
-                    let epoch = self.fence.current();
-                    inner.newest_freed = epoch;
-                    let _ = inner.heap.add_region_pending(region.addr, size, epoch);
-                } else {
-                    self.books.account.release_pool(size);
-                }
+                // Back as it was: its memory may still be in use. It was known a moment ago and can be known again.
+                let mut inner = self.inner.lock();
+                let epoch = self.fence.current();
+                inner.newest_freed = epoch;
+                let _ = inner.heap.add_region_pending(region.addr, size, epoch);
                 0
             }
         }
@@ -347,7 +354,7 @@ impl<G: Gpu> Server<G> {
         if !self.alive.swap(false, Ordering::AcqRel) {
             return;
         }
-        self.fence.leave(self.member);
+        self.fence.leave(self.member.load(Ordering::Acquire));
         let mut inner = self.inner.lock();
         let reserved = inner.heap.reserved().current;
         inner.heap.clear();

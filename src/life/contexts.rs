@@ -1,8 +1,8 @@
 //! Which contexts live, and the pool of each.
 //!
 //! A context's handle is no key: after a reset the next context often has the same value. So a pool belongs to one
-//! *life* of a context. While a call that may end the context is under way its pool is *suspended* (nothing is served
-//! from it); afterwards it either resumes or has ended for good, and a new life gets a new pool.
+//! *life* of a context; when that has ended, the pool is empty and serves the next context of its device. While a call that may end the context is under way its pool is *suspended* (nothing is served
+//! from it); afterwards it either resumes or has ended.
 
 use crate::driver::external::Ledger;
 use crate::driver::fence::Fence;
@@ -18,19 +18,19 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Lives of contexts that get a pool; later ones are forwarded.
-const LIVES: usize = 4096;
+/// Contexts alive at once that get a pool; more are forwarded.
+const LIVES: usize = 1024;
 /// Devices that are accounted for.
 pub const DEVICES: usize = 64;
 
-/// The pool of one life of a context.
+/// A pool, and the life of a context that it serves.
 pub struct Life {
     /// The pool.
     pub server: Server<RealGpu>,
     /// The device's ordinal.
     pub device: u32,
-    /// The driver's id of this life of the context, never given twice; `None` if the driver does not tell.
-    id: Option<u64>,
+    /// The driver's id of the context, never given twice; 0 if the driver does not tell.
+    id: AtomicU64,
     suspended: AtomicU64,
 }
 
@@ -110,21 +110,33 @@ fn find(ctx: Ctx) -> Option<(usize, &'static Life)> {
 }
 
 fn create(ctx: Ctx) -> Option<(usize, &'static Life)> {
-    let device = real::current_device()?;
     let (fence, conf) = (fence()?, process::conf()?);
-    let (books, id) = (books(device)?, real::ctx_id(ctx));
+    // From here on no context ends, so what is read of this one stays true.
+    let _touch = fence.touch()?;
+    let device = real::current_device().filter(|_| real::current_ctx() == Some(ctx))?;
+    let (books, id) = (books(device)?, real::ctx_id(ctx).unwrap_or(0));
     let _one_at_a_time = CREATING.lock();
     if let Some((at, life)) = find(ctx) {
         return (!life.is_suspended()).then_some((at, life));
     }
-    let at = LIVED.load(Ordering::Acquire);
-    let Some(slot) = LIFE.get(at) else {
-        notes::add(format!("more than {LIVES} contexts: later ones are not pooled"));
-        return None;
+    let lived = LIVED.load(Ordering::Acquire).min(LIVES);
+    let ended = |life: &&Life| life.device == device && !life.server.is_alive() && !life.is_suspended();
+    let free = (0..lived).filter_map(|at| Some((at, by_owner(at as u32)?))).find(|(_, life)| ended(life));
+    let (at, life) = if let Some((at, life)) = free {
+        life.id.store(id, Ordering::Release);
+        life.server.revive(ctx);
+        (at, life)
+    } else {
+        let Some(slot) = LIFE.get(lived) else {
+            notes::add(format!("more than {LIVES} contexts at once: later ones are not pooled"));
+            return None;
+        };
+        let server = Server::new(ctx, lived as u32, &INDEX, fence, books, tuning(conf));
+        let (id, suspended) = (AtomicU64::new(id), AtomicU64::new(0));
+        let life: &'static Life = slot.get_or_init(|| Box::new(Life { server, device, id, suspended }));
+        LIVED.store(lived + 1, Ordering::Release);
+        (lived, life)
     };
-    let server = Server::new(ctx, at as u32, &INDEX, fence, books, tuning(conf));
-    let life = slot.get_or_init(|| Box::new(Life { server, device, id, suspended: AtomicU64::new(0) }));
-    LIVED.store(at + 1, Ordering::Release);
     tracing::info!(?ctx, device, owner = at, "serving a context");
     Some((at, life))
 }
@@ -214,7 +226,10 @@ pub fn primary_has_ended(device: i32) -> bool {
         return true;
     }
     let life = u32::try_from(device).ok().and_then(primary).and_then(find);
-    life.is_some_and(|(_, life)| life.id.is_some() && life.id != real::ctx_id(life.server.ctx()))
+    life.is_some_and(|(_, life)| {
+        let id = life.id.load(Ordering::Acquire);
+        id != 0 && Some(id) != real::ctx_id(life.server.ctx())
+    })
 }
 
 /// The context that memory of `kind` ends with, by its handle; 0 if it outlives the current one: stream-ordered memory is

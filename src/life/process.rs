@@ -6,7 +6,7 @@
 //! | `Active` | serves | the first CUDA call, configuration good |
 //! | `Off` | forwards everything, writes nothing | `GPUCACHE_DISABLE=1` |
 //! | `Refusing` | every hooked call fails | the configuration in our own variable cannot be honoured |
-//! | `Child` | forwards everything, takes no lock, writes nothing | `fork` |
+//! | `Child` | forwards everything, takes no lock, writes nothing | `fork` after `cuInit` |
 //! | `Degraded` | forwards; frees of pooled blocks are swallowed | an internal fault |
 //!
 //! `New` leads to one of the first three; `Child` and `Degraded` are final.
@@ -14,7 +14,7 @@
 use super::{exit, logging, notes, say};
 use crate::driver::real;
 use crate::policy::{Conf, conf};
-use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 use std::sync::{Once, OnceLock};
 use std::time::Instant;
 
@@ -38,6 +38,7 @@ const DEGRADED: u8 = 5;
 
 static MODE: AtomicU8 = AtomicU8::new(NEW);
 static OWNER_PID: AtomicI32 = AtomicI32::new(0);
+static INITIALISED: AtomicBool = AtomicBool::new(false);
 static START: Once = Once::new();
 static LOADED_AT: OnceLock<Instant> = OnceLock::new();
 static CONF: OnceLock<Conf> = OnceLock::new();
@@ -156,8 +157,20 @@ fn start() {
 
 /// In a forked child: the driver does not work there, any lock may be held by a thread that no longer exists, and the
 /// numbers are the parent's.
+///
+/// Unless the parent has not initialised CUDA: then the child may, and is as good an owner as its parent was.
 extern "C" fn in_child() {
-    MODE.store(CHILD, Ordering::Release);
+    if INITIALISED.load(Ordering::Acquire) {
+        MODE.store(CHILD, Ordering::Release);
+    } else {
+        // SAFETY: no arguments, cannot fail.
+        OWNER_PID.store(unsafe { libc::getpid() }, Ordering::Release);
+    }
+}
+
+/// The driver has been initialised.
+pub fn initialised() {
+    INITIALISED.store(true, Ordering::Release);
 }
 
 /// Ends the pool after an internal fault, and says so once.

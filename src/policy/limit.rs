@@ -5,12 +5,17 @@ use std::fmt;
 
 use crate::stats::{ExternalKind, Gauge, SharedGauge};
 
-/// What an allocation of `bytes` outside the pool takes from the device, and so from the cap: the driver hands memory out
-/// in pages of 2 MiB, of which only allocations of up to half a page share one. (100 allocations of 1 MiB and 512 bytes
-/// were seen to take 198 MiB, 100 of 2 MiB and 512 bytes 400 MiB.)
-pub fn footprint(bytes: u64) -> u64 {
+/// What an allocation of `bytes` outside the pool takes from the device, and so from the cap.
+///
+/// The driver hands memory out in pages of 2 MiB. (100 allocations of 1 MiB and 512 bytes were seen to take 198 MiB, 100 of
+/// 2 MiB and 512 bytes 400 MiB.) Managed memory never shares a page; other small allocations do, as many as fit, in
+/// multiples of 512 bytes, so each counts as its share of a page. Where sizes are mixed that is an estimate.
+pub fn footprint(kind: ExternalKind, bytes: u64) -> u64 {
     const PAGE: u64 = 2 << 20;
-    if bytes <= PAGE / 2 { bytes } else { bytes.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX) }
+    if kind == ExternalKind::Managed || bytes > PAGE / 2 {
+        return bytes.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
+    }
+    PAGE / (PAGE / bytes.max(1).next_multiple_of(512))
 }
 
 /// A reservation that would have exceeded the limit. All figures are bytes.
@@ -110,12 +115,12 @@ impl DeviceAccount {
     /// Counts `n` bytes outside the pool that already exist and that nobody can refuse any more, for example because
     /// only the driver's answer told their size. They may exceed the limit; nothing else is admitted until they fit.
     pub fn charge_external(&self, kind: ExternalKind, n: u64) {
-        self.in_use.add(footprint(n));
+        self.in_use.add(footprint(kind, n));
         self.add_external(kind, n);
     }
 
     fn add_external(&self, kind: ExternalKind, n: u64) {
-        self.held.add(footprint(n));
+        self.held.add(footprint(kind, n));
         self.external.add(n);
         self.by_kind[kind.index()].add(n);
     }
@@ -124,8 +129,8 @@ impl DeviceAccount {
     pub fn release_external(&self, kind: ExternalKind, n: u64) {
         self.by_kind[kind.index()].sub(n);
         self.external.sub(n);
-        self.held.sub(footprint(n));
-        self.in_use.sub(footprint(n));
+        self.held.sub(footprint(kind, n));
+        self.in_use.sub(footprint(kind, n));
     }
 
     /// Whether `n` bytes could ever be held. Without a cap the driver decides: managed memory may exceed the device.
@@ -179,7 +184,7 @@ impl Reservation<'_> {
 
     /// The program has got `bytes` outside the pool; the reservation was for their [`footprint`].
     pub fn for_external(mut self, kind: ExternalKind, bytes: u64) {
-        debug_assert_eq!(self.bytes, footprint(bytes));
+        debug_assert_eq!(self.bytes, footprint(kind, bytes));
         self.bytes = 0;
         self.account.add_external(kind, bytes);
     }
@@ -200,7 +205,7 @@ mod tests {
     }
 
     fn external(account: &DeviceAccount, kind: ExternalKind, n: u64) -> Result<(), OverLimit> {
-        account.reserve(footprint(n)).map(|reservation| reservation.for_external(kind, n))
+        account.reserve(footprint(kind, n)).map(|reservation| reservation.for_external(kind, n))
     }
 
     #[test]
@@ -213,7 +218,7 @@ mod tests {
         account.release_external(ExternalKind::Async, (2 << 20) + 1);
         account.release_external(ExternalKind::Async, 1 << 20);
         assert_eq!((account.in_use(), account.closest_headroom()), (0, 11 << 20));
-        assert!(account.reserve(footprint(u64::MAX)).is_err());
+        assert!(account.reserve(footprint(ExternalKind::Async, u64::MAX)).is_err());
     }
 
     #[test]
