@@ -9,8 +9,7 @@ use crate::policy::conf::ReportTarget;
 use crate::policy::footprint;
 use crate::pool::PAGE;
 use crate::report::model::{
-    DeviceReport, DriverTime, EndedBy, Fragmentation, Live, OomMoment, POOL, Peak, Process, Report,
-    SCHEMA_VERSION,
+    DeviceReport, DriverTime, EndedBy, Fragmentation, Live, OomMoment, Peak, Process, Report, SCHEMA_VERSION,
 };
 use crate::report::template::Facts;
 use crate::report::{Template, to_json, to_text, write_atomically};
@@ -193,10 +192,10 @@ fn ooms(books: &DeviceBooks) -> Vec<OomMoment> {
 fn moment(oom: &Oom, limit: u64) -> OomMoment {
     let free = oom.usage.free();
     // What the driver would have had to give: the pool grows by pages.
-    let growth = if oom.kind == POOL {
-        oom.requested.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)
-    } else {
-        footprint(oom.requested)
+    let outside = ExternalKind::ALL.into_iter().find(|kind| kind.as_str() == oom.kind);
+    let growth = match outside {
+        Some(kind) => footprint(kind, oom.requested),
+        None => oom.requested.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX),
     };
     OomMoment {
         kind: oom.kind.to_owned(),
