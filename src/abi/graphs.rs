@@ -118,9 +118,14 @@ unsafe fn allocating(
     if result == CuResult::SUCCESS {
         // SAFETY: as above.
         let address = unsafe { *address };
-        HOLDERS.lock().get_or_insert_default().hold(graph as usize, address);
+        hold(graph as usize, address);
     }
     result
+}
+
+/// The graph holds the memory at `address` from now on.
+pub fn hold(graph: usize, address: DevicePtr) {
+    HOLDERS.lock().get_or_insert_default().hold(graph, address);
 }
 
 /// `cuGraphAddMemAllocNode`

@@ -11,7 +11,7 @@
 //! | `guard.rs` | panics stop here |
 //! | `runtime.rs`, `elf.rs` | `cudaMalloc`, `cudaFree`, `cudaMemGetInfo`: a fast path over the driver level |
 //! | `memory.rs` | `cuMemAlloc`, `cuMemFree` (served), pitched and managed memory (counted) |
-//! | `streams.rs` | stream-ordered memory (counted), context synchronisation |
+//! | `streams.rs`, `pools.rs` | stream-ordered memory (counted), context synchronisation |
 //! | `vmm.rs`, `arrays.rs`, `graphs.rs` | physical handles, arrays, graph memory (counted) |
 //! | `query.rs`, `identity.rs` | answers that must agree: free and total memory, ranges, attributes, IPC handles |
 //! | `contexts.rs`, `captures.rs` | what ends a context, what opens a capture |
@@ -28,6 +28,7 @@ pub mod graphs;
 pub mod guard;
 pub mod identity;
 pub mod memory;
+pub mod pools;
 pub mod procaddress;
 pub mod query;
 pub mod resolve;

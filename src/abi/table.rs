@@ -9,10 +9,10 @@
 
 use super::types::{
     Array, Array3dDescriptor, ArrayDescriptor, Context, CuResult, Device, DevicePtr, Graph, GraphExec,
-    GraphNode, GraphNodeHead, IpcHandle, MemAllocNodeHead, MemAllocationProp, MemHandle, MemPool,
-    MipmappedArray, Opaque, Stream,
+    GraphNode, GraphNodeHead, IpcHandle, MemAllocNodeHead, MemAllocationProp, MemHandle, MemLocation,
+    MemPool, MipmappedArray, Opaque, Stream,
 };
-use super::{arrays, captures, contexts, graphs, identity, memory, procaddress, query, streams, vmm};
+use super::{arrays, captures, contexts, graphs, identity, memory, pools, procaddress, query, streams, vmm};
 use crate::life::process::{Admission, admit};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -158,6 +158,11 @@ hooks! {
     cuMemAllocFromPoolAsync_ptsz ["cuMemAllocFromPoolAsync" @ 11020 per_thread] (address: *mut DevicePtr, bytes: usize, pool: MemPool, stream: Stream) => streams::alloc_from_pool_async_ptsz;
     cuMemFreeAsync ["cuMemFreeAsync" @ 11020 legacy] (address: DevicePtr, stream: Stream) => streams::free_async;
     cuMemFreeAsync_ptsz ["cuMemFreeAsync" @ 11020 per_thread] (address: DevicePtr, stream: Stream) => streams::free_async_ptsz;
+    cuMemPoolCreate ["cuMemPoolCreate" @ 11020 legacy] (pool: *mut MemPool, props: *const MemAllocationProp) => pools::create;
+    cuDeviceGetDefaultMemPool ["cuDeviceGetDefaultMemPool" @ 11020 legacy] (pool: *mut MemPool, device: Device) => pools::device_default;
+    cuDeviceGetMemPool ["cuDeviceGetMemPool" @ 11020 legacy] (pool: *mut MemPool, device: Device) => pools::device_current;
+    cuMemGetDefaultMemPool ["cuMemGetDefaultMemPool" @ 13000 legacy] (pool: *mut MemPool, location: *mut MemLocation, kind: c_uint) => pools::location_default;
+    cuMemGetMemPool ["cuMemGetMemPool" @ 13000 legacy] (pool: *mut MemPool, location: *mut MemLocation, kind: c_uint) => pools::location_current;
     cuMemCreate ["cuMemCreate" @ 10020 legacy] (handle: *mut MemHandle, bytes: usize, prop: *const MemAllocationProp, flags: c_ulonglong) => vmm::create;
     cuMemRelease ["cuMemRelease" @ 10020 legacy] (handle: MemHandle) => vmm::release;
     cuMemMap ["cuMemMap" @ 10020 legacy] (address: DevicePtr, bytes: usize, offset: usize, handle: MemHandle, flags: c_ulonglong) => vmm::map;
@@ -233,7 +238,7 @@ mod tests {
     const KNOWN: &str = include_str!("../../tests/data/driver-functions.tsv");
 
     /// Functions that look as if they mattered and do not, each with the reason.
-    const EXCUSED: [(&str, &str); 33] = [
+    const EXCUSED: [(&str, &str); 32] = [
         ("cuArrayGetMemoryRequirements", "asks"),
         ("cuCtxCreate_v2", "the header's name of a form that is hooked as cuCtxCreate"),
         ("cuCtxResetPersistingL2Cache", "caches, no memory"),
@@ -262,7 +267,6 @@ mod tests {
         ("cuMemGetAllocationGranularity", "asks"),
         ("cuMemGetAllocationPropertiesFromHandle", "asks"),
         ("cuMemHostAlloc", "the host's memory"),
-        ("cuMemPoolCreate", "takes memory only when something is allocated from it"),
         ("cuMemPoolDestroy", "what is allocated from it stays so until it is freed"),
         ("cuMemPoolImportFromShareableHandle", "another process's memory"),
         ("cuMemPoolImportPointer", "another process's memory"),

@@ -37,6 +37,7 @@ pub fn connect(driver: Library) {
             primary_state: function!(c"cuDevicePrimaryCtxGetState"),
             exchange_mode: function!(c"cuThreadExchangeStreamCaptureMode"),
             stream_capturing: function!(c"cuStreamIsCapturing"),
+            capture_info: function!(c"cuStreamGetCaptureInfo_v2"),
             ctx_record: events.then(|| function!(c"cuCtxRecordEvent")).flatten(),
             ctx_wait: events.then(|| function!(c"cuCtxWaitEvent")).flatten(),
         })

@@ -40,6 +40,17 @@ pub struct Calls {
     pub exchange_mode: Option<unsafe extern "C" fn(*mut c_uint) -> CuResult>,
     /// `cuStreamIsCapturing`
     pub stream_capturing: Option<unsafe extern "C" fn(*mut c_void, *mut c_uint) -> CuResult>,
+    /// `cuStreamGetCaptureInfo_v2`: stream, status, id, graph, dependencies, their number
+    pub capture_info: Option<
+        unsafe extern "C" fn(
+            *mut c_void,
+            *mut c_uint,
+            *mut u64,
+            *mut *mut c_void,
+            *mut *const c_void,
+            *mut usize,
+        ) -> CuResult,
+    >,
     /// `cuCtxRecordEvent`, driver 12.5 and later
     pub ctx_record: Option<unsafe extern "C" fn(*mut c_void, *mut c_void) -> CuResult>,
     /// `cuCtxWaitEvent`, driver 12.5 and later
@@ -161,6 +172,25 @@ pub fn stream_capturing(stream: usize) -> Option<bool> {
     // SAFETY: a stream that its owner has not destroyed (the caller tracks that); writes one integer to our local.
     let result = unsafe { (calls()?.stream_capturing?)(stream as *mut c_void, &raw mut status) };
     (result == CuResult::SUCCESS).then_some(status != 0)
+}
+
+/// The graph that a stream captures into; `None` if it does not capture, or the driver cannot tell.
+pub fn captured_into(stream: usize) -> Option<usize> {
+    const ACTIVE: c_uint = 1;
+    let _within = Within::enter();
+    let (mut status, mut id, mut graph) = (0, 0, std::ptr::null_mut());
+    // SAFETY: the caller's stream; writes to our locals, and nothing where null is given.
+    let result = unsafe {
+        (calls()?.capture_info?)(
+            stream as *mut c_void,
+            &raw mut status,
+            &raw mut id,
+            &raw mut graph,
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+        )
+    };
+    (result == CuResult::SUCCESS && status == ACTIVE && !graph.is_null()).then_some(graph as usize)
 }
 
 /// Runs `body` with this thread's capture mode relaxed, so that calls which other modes forbid neither fail nor kill a

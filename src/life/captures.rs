@@ -12,12 +12,24 @@ pub struct StreamKey {
     thread: u64,
 }
 
+/// `CU_STREAM_PER_THREAD`.
 const PER_THREAD: usize = 2;
+
+/// What stands for the null stream of an entry point: the legacy stream, or the calling thread's own.
+pub fn handle_of(handle: usize, per_thread: bool) -> usize {
+    if handle == 0 && per_thread { PER_THREAD } else { handle }
+}
+
+/// The graph that a stream captures into, if it captures. Costs one load while nothing captures.
+pub fn graph_of(handle: usize, per_thread: bool) -> Option<usize> {
+    let capturing = contexts::fence().is_some_and(|fence| fence.gate().capturing());
+    if capturing { real::captured_into(handle_of(handle, per_thread)) } else { None }
+}
 
 impl StreamKey {
     /// The key of `handle` as passed to an entry point whose null stream is the legacy one, or the per-thread one.
     pub fn new(handle: usize, per_thread: bool) -> StreamKey {
-        let handle = if handle == 0 && per_thread { PER_THREAD } else { handle };
+        let handle = handle_of(handle, per_thread);
         // SAFETY: no arguments; the id of the calling thread.
         let this_thread = unsafe { libc::pthread_self() };
         let thread = if handle == PER_THREAD { this_thread } else { 0 };
@@ -28,6 +40,19 @@ impl StreamKey {
 /// Streams that capture, each with the context that was current when it began.
 static OPEN: Mutex<Option<HashMap<StreamKey, usize>>> = Mutex::new(None);
 
+thread_local! {
+    /// Made by threads that capture on their own default stream, for its end.
+    static LEAVING: Leaving = const { Leaving };
+}
+
+struct Leaving;
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        closed(StreamKey::new(PER_THREAD, true));
+    }
+}
+
 /// Begins a capture by `call`, at a moment when no barrier is under way.
 pub fn begin(key: StreamKey, call: impl FnOnce() -> CuResult) -> CuResult {
     let Some(fence) = contexts::fence() else { return call() };
@@ -35,6 +60,9 @@ pub fn begin(key: StreamKey, call: impl FnOnce() -> CuResult) -> CuResult {
     let result = call();
     if result == CuResult::SUCCESS {
         let ctx = real::current_ctx().map_or(0, |ctx| ctx.0);
+        if key.handle == PER_THREAD {
+            LEAVING.with(|_| ()); // the stream ends with its thread
+        }
         // A stream that was already known ended its capture unseen; it is counted once.
         if OPEN.lock().get_or_insert_default().insert(key, ctx).is_none() {
             beginning.succeeded();

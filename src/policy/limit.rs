@@ -200,6 +200,8 @@ impl Drop for Reservation<'_> {
 mod tests {
     use super::*;
 
+    const MIB: u64 = 1 << 20;
+
     fn pool(account: &DeviceAccount, n: u64) -> Result<(), OverLimit> {
         account.reserve(n).map(Reservation::for_pool)
     }
@@ -219,6 +221,14 @@ mod tests {
         account.release_external(ExternalKind::Async, 1 << 20);
         assert_eq!((account.in_use(), account.closest_headroom()), (0, 11 << 20));
         assert!(account.reserve(footprint(ExternalKind::Async, u64::MAX)).is_err());
+        for (kind, bytes, takes) in [
+            (ExternalKind::Managed, 1, 2 * MIB),
+            (ExternalKind::Async, 700_000, MIB),
+            (ExternalKind::Async, 1000, 1024),
+            (ExternalKind::Vmm, 2 * MIB, 2 * MIB),
+        ] {
+            assert_eq!(footprint(kind, bytes), takes, "{bytes} bytes, {kind:?}");
+        }
     }
 
     #[test]
@@ -233,21 +243,21 @@ mod tests {
 
     #[test]
     fn pool_and_external_bytes_share_one_limit() {
-        let account = DeviceAccount::new(1000, 500);
-        pool(&account, 300).unwrap();
-        external(&account, ExternalKind::Async, 150).unwrap();
-        assert_eq!(account.headroom(), 50);
-        let refused = OverLimit { asked: 51, in_use: 450, limit: 500 };
-        assert_eq!(pool(&account, 51), Err(refused));
-        assert_eq!(external(&account, ExternalKind::Vmm, 51), Err(refused));
-        assert_eq!(account.reserved().current, 300);
-        assert_eq!(account.external().current, 150);
+        let account = DeviceAccount::new(1000 * MIB, 500 * MIB);
+        pool(&account, 300 * MIB).unwrap();
+        external(&account, ExternalKind::Async, 150 * MIB).unwrap();
+        assert_eq!(account.headroom(), 50 * MIB);
+        let refused = OverLimit { asked: 52 * MIB, in_use: 450 * MIB, limit: 500 * MIB };
+        assert_eq!(pool(&account, 52 * MIB), Err(refused));
+        assert_eq!(external(&account, ExternalKind::Vmm, 52 * MIB), Err(refused));
+        assert_eq!(account.reserved().current, 300 * MIB);
+        assert_eq!(account.external().current, 150 * MIB);
         assert_eq!(account.external_of(ExternalKind::Vmm), Gauge::default());
-        pool(&account, 50).unwrap();
-        account.release_pool(350);
-        account.release_external(ExternalKind::Async, 150);
-        assert_eq!((account.in_use(), account.headroom(), account.closest_headroom()), (0, 500, 0));
-        assert_eq!(account.external_of(ExternalKind::Async).total_freed, 150);
+        pool(&account, 50 * MIB).unwrap();
+        account.release_pool(350 * MIB);
+        account.release_external(ExternalKind::Async, 150 * MIB);
+        assert_eq!((account.in_use(), account.headroom(), account.closest_headroom()), (0, 500 * MIB, 0));
+        assert_eq!(account.external_of(ExternalKind::Async).total_freed, 150 * MIB);
     }
 
     #[test]
@@ -266,13 +276,13 @@ mod tests {
 
     #[test]
     fn what_cannot_be_refused_is_counted_and_shuts_the_door() {
-        let account = DeviceAccount::new(200, 100);
-        pool(&account, 90).unwrap();
-        account.charge_external(ExternalKind::Pitched, 20);
-        assert_eq!((account.in_use(), account.headroom()), (110, 0));
+        let account = DeviceAccount::new(200 * MIB, 100 * MIB);
+        pool(&account, 90 * MIB).unwrap();
+        account.charge_external(ExternalKind::Pitched, 20 * MIB);
+        assert_eq!((account.in_use(), account.headroom()), (110 * MIB, 0));
         assert!(pool(&account, 1).is_err());
-        account.release_external(ExternalKind::Pitched, 20);
-        assert_eq!(account.headroom(), 10);
+        account.release_external(ExternalKind::Pitched, 20 * MIB);
+        assert_eq!(account.headroom(), 10 * MIB);
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub struct Heap {
     pub(super) spare_runs: [Id; CLASSES],
     /// Allocations so far.
     pub(super) clock: u64,
-    /// When it got its first region, and when it was cleared, in the index's moments.
+    /// When it got its first region, and when it was last cleared, in the index's moments.
     pub(super) lived: Option<(u64, u64)>,
     pub(super) gauges: Gauges,
 }

@@ -158,7 +158,8 @@ impl Heap {
 
     /// When the heap got its first region, and when it was [cleared](Heap::clear) (`u64::MAX` while it has not been), in
     /// moments that all heaps of the index count together: two heaps of which one ended before the other began did not
-    /// hold memory at the same time. `None` for a heap that never had a region.
+    /// hold memory at the same time. A heap that is used again after it was cleared counts as having lived all along.
+    /// `None` for one that never had a region.
     pub fn lived(&self) -> Option<(u64, u64)> {
         self.lived
     }

@@ -269,15 +269,17 @@ fn an_empty_slab_is_free_in_one_piece_with_its_neighbours_and_one_in_use_has_roo
 #[test]
 fn heaps_that_followed_each_other_are_told_from_heaps_that_lived_together() {
     let index = index();
-    let [mut first, mut second, third] = [0, 1, 2].map(|owner| Heap::new(owner, index, Rules::default()));
-    assert_eq!(first.lived(), None);
-    assert!(first.add_region(1 << 40, 2 * MIB));
-    first.clear();
+    let [mut heap, mut second, third] = [0, 1, 2].map(|owner| Heap::new(owner, index, Rules::default()));
+    assert_eq!(heap.lived(), None);
+    assert!(heap.add_region(1 << 40, 2 * MIB));
+    heap.clear();
     assert!(second.add_region(1 << 40, 2 * MIB));
     assert!(second.add_region(1 << 41, 2 * MIB));
-    let (first, second) = (first.lived().unwrap(), second.lived().unwrap());
+    let (first, second) = (heap.lived().unwrap(), second.lived().unwrap());
     assert!(first.0 < first.1 && first.1 <= second.0, "{first:?}, {second:?}");
     assert_eq!((second.1, third.lived()), (u64::MAX, None));
+    assert!(heap.add_region(1 << 42, 2 * MIB));
+    assert_eq!(heap.lived(), Some((first.0, u64::MAX)), "used again");
 }
 
 #[test]
