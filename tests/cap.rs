@@ -98,7 +98,7 @@ fn odd_sizes_stay_below_the_cap() {
 /// What is allocated on another device than the current one counts against that other device.
 #[test]
 fn the_allocations_own_device_is_charged() {
-    for kind in ["stream", "vmm"] {
+    for kind in ["stream", "vmm", "pool"] {
         let program = Program::new("other_device").arg(kind).sim("DEVICES", "2").sim("MEMORY", "2GiB");
         let without = program.run();
         assert_eq!(without.printed("blocks"), 128, "{without}");
@@ -167,6 +167,14 @@ fn devices_have_caps_of_their_own() {
     run.ok();
     assert_eq!(run.device(0)["limit_bytes"].as_u64(), Some(1024 * MIB), "{run}");
     assert_eq!(run.device(1)["limit_bytes"].as_u64(), Some(512 * MIB), "{run}");
+}
+
+#[test]
+fn stream_ordered_memory_of_captures_counts_while_their_graphs_run() {
+    let run = Program::new("graph_memory").arg("40").preload().conf("memory_limit:256MiB").run();
+    run.ok();
+    assert_eq!((run.printed("graphs"), run.printed("error")), (8, 2), "{run}");
+    assert_eq!(run.gauge(0, "external_bytes", "current"), 0, "all graphs are destroyed at the end: {run}");
 }
 
 #[test]

@@ -81,3 +81,25 @@ fn shared_blocks_open_together_and_close_in_any_order() {
         nothing_is_live(&run, 1);
     }
 }
+
+#[test]
+fn thousands_of_lives_leave_nothing_behind() {
+    let run = Program::new("many_lives").arg("5000").preload().run();
+    run.ok();
+    assert_eq!(run.count("forwarded"), 0, "{run}");
+    assert_eq!(run.count("alloc"), 8 * 5000, "{run}");
+    assert!(run.printed("grown_kib") < 8192, "{run}");
+}
+
+#[test]
+fn allocations_that_race_with_the_end_of_their_context() {
+    for way in ["reset", "release", "create"] {
+        for devices in ["1", "2"] {
+            let program = Program::new("lives").arg(way).arg("4").arg("4").arg("all").sim("DEVICES", devices);
+            program.run().ok();
+            for _ in 0..4 {
+                program.clone().preload().run().ok();
+            }
+        }
+    }
+}

@@ -53,13 +53,15 @@ fn children_write_no_reports_of_their_own() {
 
 #[test]
 fn a_child_of_a_process_that_never_used_cuda_is_capped() {
-    let program = Program::new("fork_first").arg("nothing").arg("30");
-    let without = program.run();
-    assert_eq!(without.printed("blocks"), 30, "{without}");
-    let run = program.preload().conf("memory_limit:256MiB").run();
-    run.ok();
-    assert_eq!(run.printed("blocks"), 16, "{run}");
-    assert_eq!(run.gauge(0, "requested_bytes", "current"), 256 * MIB, "{run}");
+    for way in ["nothing", "looks_up", "version"] {
+        let program = Program::new("fork_first").arg(way).arg("30");
+        let without = program.run();
+        assert_eq!(without.printed("blocks"), 30, "{way}: {without}");
+        let run = program.preload().conf("memory_limit:256MiB").run();
+        run.ok();
+        assert_eq!(run.printed("blocks"), 16, "{way}: {run}");
+        assert_eq!(run.gauge(0, "requested_bytes", "current"), 256 * MIB, "{way}: {run}");
+    }
 }
 
 #[test]

@@ -40,19 +40,6 @@ impl StreamKey {
 /// Streams that capture, each with the context that was current when it began.
 static OPEN: Mutex<Option<HashMap<StreamKey, usize>>> = Mutex::new(None);
 
-thread_local! {
-    /// Made by threads that capture on their own default stream, for its end.
-    static LEAVING: Leaving = const { Leaving };
-}
-
-struct Leaving;
-
-impl Drop for Leaving {
-    fn drop(&mut self) {
-        closed(StreamKey::new(PER_THREAD, true));
-    }
-}
-
 /// Begins a capture by `call`, at a moment when no barrier is under way.
 pub fn begin(key: StreamKey, call: impl FnOnce() -> CuResult) -> CuResult {
     let Some(fence) = contexts::fence() else { return call() };
@@ -60,9 +47,6 @@ pub fn begin(key: StreamKey, call: impl FnOnce() -> CuResult) -> CuResult {
     let result = call();
     if result == CuResult::SUCCESS {
         let ctx = real::current_ctx().map_or(0, |ctx| ctx.0);
-        if key.handle == PER_THREAD {
-            LEAVING.with(|_| ()); // the stream ends with its thread
-        }
         // A stream that was already known ended its capture unseen; it is counted once.
         if OPEN.lock().get_or_insert_default().insert(key, ctx).is_none() {
             beginning.succeeded();

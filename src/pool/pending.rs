@@ -5,10 +5,14 @@ use super::heap::Heap;
 use super::record::{Id, NONE, State};
 use super::{Epoch, GRANULE};
 
+/// Pending blocks that are looked at, before the runs of the regions are.
+const SCAN: usize = 16;
+
 impl Heap {
     /// The smallest epoch after whose end, and [`retire`](Heap::retire), [`alloc`](Heap::alloc) with
     /// [`Fit::Any`](super::Fit::Any) serves `rounded` bytes. `None` when the end of no epoch would; the kept empty slabs
-    /// count only after [`flush_slabs`](Heap::flush_slabs). O(pending blocks × log epochs).
+    /// count only after [`flush_slabs`](Heap::flush_slabs). O(pending blocks × log epochs) where only joined
+    /// blocks serve; mostly a few steps.
     pub fn epoch_needed(&self, rounded: u64) -> Option<Epoch> {
         let need = rounded.max(1).checked_next_multiple_of(GRANULE)?;
         let object = if need <= SMALL_MAX { self.object_epoch(class_of(need)) } else { None };
@@ -25,10 +29,18 @@ impl Heap {
         if last == NONE || self.gauges.pending + self.gauges.clean < need {
             return None;
         }
+        let mut alone = self.first_alone(need, SCAN);
+        if alone.is_none() {
+            // The regions remember their longest runs: that mostly spares a walk over everything that is pending.
+            if self.largest_free() < need {
+                return None;
+            }
+            alone = self.first_alone(need, usize::MAX);
+        }
         let (mut low, mut high) = (arena.get(first).epoch(), arena.get(last).epoch());
         // Mostly a block that is large enough by itself answers, and then nothing freed after it is looked at. Under
         // `max_split` it may be the joining that puts it out of reach, so that has the last word.
-        if let Some(alone) = self.first_alone(need).filter(|&epoch| self.would_serve(epoch, need)) {
+        if let Some(alone) = alone.filter(|&epoch| self.would_serve(epoch, need)) {
             high = alone;
         } else if !self.would_serve(high, need) {
             return None;
@@ -46,11 +58,14 @@ impl Heap {
         Some(high)
     }
 
-    /// Epoch of the oldest pending block that serves `need` without its neighbours.
-    fn first_alone(&self, need: u64) -> Option<Epoch> {
+    /// Epoch of the oldest pending block that serves `need` without its neighbours, if it is among the oldest `scan`.
+    fn first_alone(&self, need: u64, scan: usize) -> Option<Epoch> {
         let arena = &self.index.arena;
         let mut id = self.queue.0;
-        while id != NONE {
+        for _ in 0..scan {
+            if id == NONE {
+                break;
+            }
             let record = arena.get(id);
             if self.serves(record.size(), need) {
                 return Some(record.epoch());
