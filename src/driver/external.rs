@@ -7,7 +7,6 @@
 use super::CuResult;
 use super::server::DeviceBooks;
 use crate::policy::footprint;
-use crate::pool::Usage;
 use crate::stats::ExternalKind;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -45,7 +44,7 @@ pub fn charged(
     };
     if second == Err(CuResult::OUT_OF_MEMORY) {
         books.counts.bump(|counts| &counts.oom);
-        books.note_oom(kind.as_str(), bytes, Usage::default());
+        books.note_oom(kind.as_str(), bytes, (books.usage)(books.device));
     }
     second
 }

@@ -165,11 +165,10 @@ impl<G: Gpu> Server<G> {
 
     /// Whether growing for this request stays within what rotation may cost.
     fn is_within_slack(&self, inner: &Inner, rounded: u64) -> bool {
-        let usage = inner.heap.usage();
-        let slack = ROTATION_BYTES.max(usage.allocated.peak / ROTATION_SHARE);
+        let peak = inner.heap.allocated().peak;
+        let slack = ROTATION_BYTES.max(peak / ROTATION_SHARE);
         let growth = inner.heap.growth(rounded).minimum;
-        usage.reserved.current + growth <= usage.allocated.peak + slack
-            && growth <= self.books.account.headroom()
+        inner.heap.reserved().current + growth <= peak + slack && growth <= self.books.account.headroom()
     }
 
     /// Whether to wait for pending memory before a larger clean block is cut. Where the GPU lags behind, cutting costs the

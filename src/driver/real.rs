@@ -156,8 +156,11 @@ pub fn device_name(device: u32) -> String {
     String::from_utf8_lossy(text.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
 }
 
-/// Free bytes of the current context's device, as the driver tells them.
-pub fn driver_free() -> Option<u64> {
+/// Free bytes of the device as the driver tells them; it tells them of the current context's device only.
+pub fn driver_free(device: u32) -> Option<u64> {
+    if current_device() != Some(device) {
+        return None;
+    }
     let _within = Within::enter();
     let (mut free, mut total) = (0, 0);
     // SAFETY: writes two integers to our locals.

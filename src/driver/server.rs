@@ -51,6 +51,8 @@ pub struct DeviceBooks {
     pub reclaim: fn(device: u32, bytes: u64) -> u64,
     /// Idle bytes of every context of the device.
     pub reclaimable: fn(device: u32) -> u64,
+    /// What the pools of all contexts of the device hold.
+    pub usage: fn(device: u32) -> Usage,
     /// The device's ordinal.
     pub device: u32,
     /// The device's name.
@@ -396,7 +398,7 @@ impl DeviceBooks {
             usage,
             external: self.account.external().current,
             in_use: self.account.in_use(),
-            driver_free: super::real::driver_free(),
+            driver_free: super::real::driver_free(self.device),
         };
         tracing::info!(
             ?oom,

@@ -11,7 +11,7 @@ use crate::driver::server::{DeviceBooks, Server, Tuning};
 use crate::driver::{Ctx, CuResult};
 use crate::life::{captures, notes, process};
 use crate::policy::{Conf, DeviceAccount};
-use crate::pool::Index;
+use crate::pool::{Index, Usage};
 use crate::stats::{AtomicCounts, ExternalKind};
 use parking_lot::Mutex;
 use std::cell::Cell;
@@ -166,6 +166,7 @@ pub fn books(device: u32) -> Option<&'static DeviceBooks> {
         ooms: Mutex::new(Vec::new()),
         reclaim,
         reclaimable,
+        usage,
         device,
         name,
     }))
@@ -202,6 +203,14 @@ fn reclaim(device: u32, bytes: u64) -> u64 {
 
 fn reclaimable(device: u32) -> u64 {
     alive_on(device).map(|life| life.server.idle_bytes()).sum()
+}
+
+fn usage(device: u32) -> Usage {
+    let mut sum = Usage::default();
+    for life in alive_on(device) {
+        sum.merge(&life.server.usage());
+    }
+    sum
 }
 
 /// The primary context of `device` is `ctx`.

@@ -36,6 +36,7 @@ impl Bench {
             ooms: Mutex::new(Vec::new()),
             reclaim: |_, _| 0,
             reclaimable: |_| 0,
+            usage: |_| crate::pool::Usage::default(),
             device: 0,
             name: String::new(),
         }));
