@@ -46,7 +46,7 @@ datasets-fork    25  -              forked DataLoader workers: one report, the p
 race-million     60  race           a million reuses over 16 threads and 128 streams: none of memory in use
 sanitizer        40  race           compute-sanitizer finds as little with the library as without
 torch-mp         90  -              torch.multiprocessing: tensors shared and written on both sides, cache on and off
-cupy-more        60  -              CuPy: streams, events, IPC, reset, pinned and managed memory
+cupy-more        70  -              CuPy: streams, events, IPC, reset, contexts, pinned and managed memory
 numba-more       70  -              Numba: streams, events, IPC, close and reset
 fork-cuda        40  -              forks of a process that uses the GPU: same statuses, one report, the parent'"'"'s
 threads-end      10  threads_end    memory that ended threads leave behind is used again

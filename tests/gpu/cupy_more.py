@@ -2,6 +2,7 @@
   streams   work handed from stream to stream by events, temporaries freed while it runs, per-thread streams
   ipc       arrays opened by another process, which reads and writes them
   reset     the device's context reset with memory held, and going on after it
+  contexts  contexts of the driver's made, used and destroyed with memory held
   memory    pinned, managed and stream-ordered memory, CUDA arrays, pools, a captured graph
 Prints RESULT lines that must not depend on the allocator.
 """
@@ -10,11 +11,11 @@ import ctypes
 import json
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import cupy
 import numpy
-from cupy.cuda import runtime
+from cupy.cuda import driver, runtime
 
 from outcome import attempt, digest
 
@@ -48,18 +49,11 @@ def streams():
         return hand_over(cupy.cuda.Stream.null, cupy.cuda.Stream(non_blocking=True), 50)
 
     def threads():
-        results = [None] * 4
-
         def work(at):
-            stream = cupy.cuda.Stream(non_blocking=True)
-            results[at] = hand_over(cupy.cuda.Stream.ptds, stream, 40 + at)
+            return hand_over(cupy.cuda.Stream.ptds, cupy.cuda.Stream(non_blocking=True), 40 + at)
 
-        all_threads = [threading.Thread(target=work, args=(at,)) for at in range(len(results))]
-        for thread in all_threads:
-            thread.start()
-        for thread in all_threads:
-            thread.join()
-        return results
+        with ThreadPoolExecutor(4) as executor:
+            return list(executor.map(work, range(4)))
 
     def events():
         stream, start, end = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Event(), cupy.cuda.Event()
@@ -167,6 +161,24 @@ def reset():
     attempt("kernel", kernel)
 
 
+def contexts():
+    attempt("before", lambda: copies(40))
+    for round_number in range(4):
+        outer = runtime.malloc(1 << 20)
+        runtime.memset(outer, 3, 1 << 20)
+        context = driver.ctxCreate(0)
+        attempt(f"inside.{round_number}", lambda: copies(40))
+        held = [runtime.malloc(size) for size in SIZES]
+        runtime.memset(held[5], 1, SIZES[5])
+        attempt(f"destroy.{round_number}", lambda context=context: driver.ctxDestroy(context))
+        attempt(f"old.{round_number}", lambda held=held: runtime.free(held[2]))
+        back = numpy.empty(1 << 20, numpy.uint8)
+        runtime.memcpy(back.ctypes.data, outer, 1 << 20, runtime.memcpyDeviceToHost)
+        attempt(f"outer.{round_number}", lambda back=back: digest(back))
+        attempt(f"free.{round_number}", lambda outer=outer: runtime.free(outer))
+        attempt(f"after.{round_number}", lambda: copies(40))
+
+
 def memory():
     def pinned():
         size, stream = 1 << 20, cupy.cuda.Stream(non_blocking=True)
@@ -237,4 +249,5 @@ def memory():
     attempt("sizes", sizes)
 
 
-{"streams": streams, "ipc": ipc, "importer": importer, "reset": reset, "memory": memory}[sys.argv[1]]()
+PARTS = (streams, ipc, importer, reset, contexts, memory)
+{part.__name__: part for part in PARTS}[sys.argv[1]]()

@@ -3,12 +3,12 @@
   ipc       arrays opened by another process, which reads and writes them
   close     cuda.close() with arrays held, and going on after it
   reset     the context's own reset, and going on after it
-Prints RESULT lines that must not depend on the allocator.
+Prints RESULT lines that must not depend on the allocator. Ends with status 7 if this Numba cannot share arrays.
 """
 
 import multiprocessing
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy
 from numba_here import cuda
@@ -55,17 +55,11 @@ def streams():
     kernel = new_kernel()
 
     def threads():
-        results = [None] * 4
-
         def work(at):
-            results[at] = hand_over(kernel, cuda.per_thread_default_stream(), cuda.stream(), 30 + at)
+            return hand_over(kernel, cuda.per_thread_default_stream(), cuda.stream(), 30 + at)
 
-        all_threads = [threading.Thread(target=work, args=(at,)) for at in range(len(results))]
-        for thread in all_threads:
-            thread.start()
-        for thread in all_threads:
-            thread.join()
-        return results
+        with ThreadPoolExecutor(4) as executor:
+            return list(executor.map(work, range(4)))
 
     def events():
         stream, start, end = cuda.stream(), cuda.event(), cuda.event()
@@ -139,17 +133,19 @@ def ipc():
     held = cuda.device_array(600 << 20, numpy.uint8)
     arrays = [cuda.to_device(numpy.arange(size, dtype=numpy.int32) * (i + 1)) for i, size in enumerate(SIZES)]
     cuda.synchronize()
-    handles = [array.get_ipc_handle() for array in arrays]
-    raw = []
-    for handle in handles:
-        inner = handle._ipc_handle.handle
-        raw.append(bytes(getattr(inner, "reserved", inner)))
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    child = context.Process(target=importer, args=(handles, raw, results), daemon=True)
-    child.start()
-    said = results.get(timeout=60)
-    child.join(60)
+    try:
+        handles = [array.get_ipc_handle() for array in arrays]
+        inner = [handle._ipc_handle.handle for handle in handles]
+        raw = [bytes(getattr(handle, "reserved", handle)) for handle in inner]
+        context = multiprocessing.get_context("spawn")
+        results = context.Queue()
+        child = context.Process(target=importer, args=(handles, raw, results), daemon=True)
+        child.start()
+        said = results.get(timeout=60)
+        child.join(60)
+    except Exception as error:  # not every release can do it in every place
+        print(f"cannot share: {type(error).__name__}: {error}", flush=True)
+        sys.exit(7)
     for i in range(len(SIZES)):
         attempt(f"pickled.{i}", lambda i=i: said[2 * i])
         attempt(f"bytes.{i}", lambda i=i: said[2 * i + 1])
