@@ -106,7 +106,7 @@ step_torch_mp() {
 # parts SCRIPT PART:REPORTS…: each part of the script without and with the library, the same results. Text in `compared`.
 compared=""
 parts() {
-    local script=$1 entry part code results raised command=()
+    local script=$1 entry part code lines raised command=()
     for entry in "${@:2}"; do
         part=${entry%:*}
         command=("$python" "$programs/$script" "$part")
@@ -121,12 +121,12 @@ parts() {
         [ $code = 0 ] || fail "$part: status $code without the library"
         with_each "$part.with" "${entry#*:}" -- "${command[@]}"
         same_result "$part.bare" "$part.with" -- "${command[@]}"
-        results=$(grep -c '^RESULT ' "$logs/$step.$part.bare.out")
+        lines=$(grep -c '^RESULT ' "$logs/$step.$part.bare.out")
         raised=$(grep -c '^RESULT [^ ]* raises ' "$logs/$step.$part.bare.out")
         # What the framework refuses anyway.
         sed -n "s/^RESULT \([^ ]* raises .*\)/fact $part: \1, with the library too/p" "$logs/$step.$part.bare.out"
-        [ "$raised" -lt "$results" ] || fail "$part: nothing works without the library: nothing was compared"
-        compared+="$part: $results same"
+        [ "$raised" -lt "$lines" ] || fail "$part: nothing works without the library: nothing was compared"
+        compared+="$part: $lines same"
         [ "$raised" = 0 ] || compared+=" ($raised of them errors)"
         compared+=", $(total "$part.with" counts.alloc) served; "
     done
