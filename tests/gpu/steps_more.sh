@@ -128,7 +128,7 @@ parts() {
         [ "$raised" -lt "$lines" ] || fail "$part: nothing works without the library: nothing was compared"
         compared+="$part: $lines same"
         [ "$raised" = 0 ] || compared+=" ($raised of them errors)"
-        compared+=", $(total "$part.with" counts.alloc) served; "
+        compared+=", $(total "$part.with" counts.alloc) allocations in $(total "$part.with" counts.driver_alloc) regions; "
     done
 }
 step_cupy_more() {
