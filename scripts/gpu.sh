@@ -18,6 +18,8 @@ root=$PWD
 programs=$root/tests/gpu
 # shellcheck source=tests/gpu/steps.sh
 . "$programs/steps.sh"
+# shellcheck source=tests/gpu/steps_more.sh
+. "$programs/steps_more.sh"
 
 # name, seconds on an H200, programs to compile (comma-separated, - for none), what it shows
 table='
@@ -41,6 +43,14 @@ numba            15  -              Numba: same results
 cap-cupy         10  -              8 GiB cap, CuPy
 cap-jax          30  -              8 GiB cap, JAX with both allocators
 datasets-fork    25  -              forked DataLoader workers: one report, the parent'"'"'s
+race-million     60  race           a million reuses over 16 threads and 128 streams: none of memory in use
+sanitizer        40  race           compute-sanitizer finds as little with the library as without
+torch-mp         90  -              torch.multiprocessing: tensors shared and written on both sides, cache on and off
+cupy-more        70  -              CuPy: streams, events, IPC, reset, contexts, pinned and managed memory
+numba-more       70  -              Numba: streams, events, IPC, close and reset
+fork-cuda        40  -              forks of a process that uses the GPU: same statuses, one report, the parent'"'"'s
+threads-end      10  threads_end    memory that ended threads leave behind is used again
+multi-gpu        120 peers          two GPUs: peer copies, peer access, DataParallel, NCCL (skipped with one)
 '
 field() { awk -v step="$1" -v at="$2" '$1 == step { print $at }' <<<"$table"; }
 all=$(awk 'NF { print $1 }' <<<"$table")

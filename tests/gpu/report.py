@@ -3,7 +3,8 @@
 
 A name is a path in the first device's entry (`counts.alloc`, `reserved_bytes.peak`), or one of
   in_use_peak    most bytes that were in use against the cap at once (limit less closest headroom)
-  intercepted    allocations served by the pool, plus bytes counted outside it: 0 means that nothing was seen
+  intercepted    allocations served by the pool, plus bytes counted outside it, of all devices: 0 means that nothing was
+                 seen
   driver_mib     upper bound of what the driver handed out, MiB: peak of the pool plus peak outside it
   notes          the report's remarks, joined
 Without names: a line for the reader. Status 1 if the file is not a report or lacks the figure.
@@ -17,11 +18,13 @@ def look_up(report, name):
     """The figure called `name`."""
     if name == "notes":
         return "; ".join(report["notes"])
+    if name == "intercepted":
+        return sum(
+            device["counts"]["alloc"] + device["external_bytes"]["total_allocated"] for device in report["devices"]
+        )
     device = report["devices"][0]
     if name == "in_use_peak":
         return device["limit_bytes"] - device["headroom_bytes"]
-    if name == "intercepted":
-        return device["counts"]["alloc"] + device["external_bytes"]["total_allocated"]
     if name == "driver_mib":
         return (device["reserved_bytes"]["peak"] + device["external_bytes"]["peak"]) >> 20
     value = device

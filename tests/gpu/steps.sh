@@ -70,11 +70,11 @@ same_result() {
     fi
     fail "results differ$again: $first [$one] $second [$two]"
 }
+has() { "$python" -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('$1'))"; }
 need() {
     local module
     for module in "$@"; do
-        "$python" -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('$module'))" ||
-            skip "no $module"
+        has "$module" || skip "no $module"
     done
 }
 better() { calc "($1 < $2) ? $1 : $2"; }
