@@ -148,3 +148,11 @@ fn names_of_other_libraries_are_untouched() {
     let run = same_with_and_without(&Program::new("other_library"));
     run.ok();
 }
+
+#[test]
+fn names_do_not_exist_because_the_library_exports_them() {
+    let run = same_with_and_without(&Program::new("phantom"));
+    run.ok();
+    assert!(run.stdout.contains("private, default scope: cuMemAlloc_v2 not found"), "{run}");
+    assert!(run.stdout.contains("driver for all, default scope: cuMemAlloc_v2 found"), "{run}");
+}
