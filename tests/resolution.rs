@@ -156,3 +156,10 @@ fn names_do_not_exist_because_the_library_exports_them() {
     assert!(run.stdout.contains("private, default scope: cuMemAlloc_v2 not found"), "{run}");
     assert!(run.stdout.contains("driver for all, default scope: cuMemAlloc_v2 found"), "{run}");
 }
+
+#[test]
+fn only_functions_of_the_driver_are_named_as_not_intercepted() {
+    let run = Program::new("false_notes").preload().run();
+    run.ok();
+    assert!(!run.json().to_string().contains("not intercepted"), "{run}");
+}
