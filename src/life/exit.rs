@@ -5,6 +5,7 @@
 //! `_exit`. For the same reason no memory is asked of the C library.
 
 use super::say::NoBrokenPipe;
+use super::scratch::Scratch;
 use super::{contexts, notes, process, say};
 use crate::driver::server::{DeviceBooks, Figures, Oom};
 use crate::policy::conf::ReportTarget;
@@ -43,6 +44,7 @@ pub fn finish(ended_by: EndedBy) {
     if !owes || contexts::opened_books().next().is_none() || WRITTEN.swap(true, Ordering::AcqRel) {
         return;
     }
+    let _scratch = Scratch::new();
     // The report may go to a pipe, too.
     let _quiet = NoBrokenPipe::new();
     // A panic must not end a process that is ending well.
