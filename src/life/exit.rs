@@ -44,9 +44,9 @@ pub fn finish(ended_by: EndedBy) {
     if !owes || contexts::opened_books().next().is_none() || WRITTEN.swap(true, Ordering::AcqRel) {
         return;
     }
-    let _scratch = Scratch::new();
+    let _scratch = Scratch::begin();
     // The report may go to a pipe, too.
-    let _quiet = NoBrokenPipe::new();
+    let _quiet = NoBrokenPipe::hold_back();
     // A panic must not end a process that is ending well.
     let _ = std::panic::catch_unwind(|| write(ended_by));
 }

@@ -56,7 +56,7 @@ pub fn raw(text: &str) {
     if !is_ours() {
         return;
     }
-    let _quiet = NoBrokenPipe::new();
+    let _quiet = NoBrokenPipe::hold_back();
     let mut rest = text.as_bytes();
     while !rest.is_empty() {
         // SAFETY: a buffer that lives across the call.
@@ -79,17 +79,15 @@ pub struct NoBrokenPipe {
 
 impl NoBrokenPipe {
     /// Holds the signal back.
-    pub fn new() -> NoBrokenPipe {
+    pub fn hold_back() -> NoBrokenPipe {
         let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
         let signal = broken_pipe();
         // SAFETY: reads and writes our locals.
         let result =
             unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const signal, before.as_mut_ptr()) };
-        // SAFETY: filled by the call if it succeeded.
-        NoBrokenPipe {
-            was_pending: is_pending(),
-            before: (result == 0).then(|| unsafe { before.assume_init() }),
-        }
+        // SAFETY: all zeros is a value, and the call fills it if it succeeds.
+        let before = unsafe { before.assume_init() };
+        NoBrokenPipe { was_pending: is_pending(), before: (result == 0).then_some(before) }
     }
 }
 

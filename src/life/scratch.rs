@@ -21,7 +21,8 @@ static START: AtomicUsize = AtomicUsize::new(0);
 static SIZE: AtomicUsize = AtomicUsize::new(0);
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-struct Allocator;
+/// The system allocator, but for the thread that makes the report.
+pub struct Allocator;
 
 // Only where the exports are: a program that links this crate keeps the choice of its allocator.
 #[cfg(all(not(test), feature = "exports"))]
@@ -33,7 +34,7 @@ pub struct Scratch(());
 
 impl Scratch {
     /// Starts it on this thread. Only one thread at a time makes a report.
-    pub fn new() -> Scratch {
+    pub fn begin() -> Scratch {
         if START.load(Ordering::Relaxed) == 0 {
             map();
         }
@@ -150,9 +151,9 @@ mod tests {
         unsafe {
             let before = Allocator.alloc(layout);
             assert!(!before.is_null() && !holds(before));
-            let scratch = Scratch::new();
+            let scratch = Scratch::begin();
             let first = Allocator.alloc(layout);
-            assert!(holds(first) && first as usize % 64 == 0);
+            assert!(holds(first) && (first as usize).is_multiple_of(64));
             first.write_bytes(7, 1000);
             let elsewhere = std::thread::spawn(move || {
                 let theirs = Allocator.alloc(layout);
