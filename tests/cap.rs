@@ -66,6 +66,50 @@ fn racing_threads_stay_below_the_cap() {
     }
 }
 
+/// Sizes that are no whole pages cost the device whole pages, and so the cap.
+#[test]
+fn odd_sizes_stay_below_the_cap() {
+    let overhead = overhead();
+    for kind in KINDS.into_iter().filter(|kind| *kind != "vmm") {
+        for bytes in ["1500000b", "3000000b", "20971521b"] {
+            let hog = Program::new("hog").arg(kind).arg(bytes).sim("MEMORY", "2GiB");
+            hog.run().ok();
+            let run = hog.preload().conf("memory_limit:300MiB").run();
+            run.ok();
+            assert!(run.stat("peak_used_bytes") <= 300 * MIB + overhead, "{overhead} before, {run}");
+            assert!(run.count("oom") > 0, "{run}");
+        }
+    }
+    for bytes in ["99b", "1000b", "700000b", "1048577b"] {
+        let hog = Program::new("hog").arg("malloc").arg(bytes).sim("MEMORY", "2GiB");
+        let run = hog.preload().conf("memory_limit:6MiB").run();
+        run.ok();
+        assert!(run.stat("peak_used_bytes") <= 6 * MIB + overhead, "{overhead} before, {run}");
+    }
+    for threads in ["1", "4"] {
+        let program = Program::new("cap_race").arg(threads).arg("malloc").arg("odd");
+        let run = program.preload().conf("memory_limit:30MiB").run();
+        run.ok();
+        assert!(run.stat("peak_used_bytes") <= 30 * MIB + overhead, "{overhead} before, {run}");
+        assert!(run.count("oom") > 0, "never came near the cap: {run}");
+    }
+}
+
+/// What is allocated on another device than the current one counts against that other device.
+#[test]
+fn the_allocations_own_device_is_charged() {
+    for kind in ["stream", "vmm", "pool"] {
+        let program = Program::new("other_device").arg(kind).sim("DEVICES", "2").sim("MEMORY", "2GiB");
+        let without = program.run();
+        assert_eq!(without.printed("blocks"), 128, "{without}");
+        let run = program.preload().conf("memory_limit:[0:1GiB,1:512MiB]").run();
+        run.ok();
+        assert_eq!(run.printed("blocks"), 32, "{run}");
+        assert_eq!(run.gauge(1, "external_bytes", "peak"), 512 * MIB, "{run}");
+        assert_eq!(run.gauge(1, "external_bytes", "current"), 0, "{run}");
+    }
+}
+
 #[test]
 fn cached_memory_gives_way_to_every_kind() {
     for kind in KINDS {
@@ -123,4 +167,22 @@ fn devices_have_caps_of_their_own() {
     run.ok();
     assert_eq!(run.device(0)["limit_bytes"].as_u64(), Some(1024 * MIB), "{run}");
     assert_eq!(run.device(1)["limit_bytes"].as_u64(), Some(512 * MIB), "{run}");
+}
+
+#[test]
+fn stream_ordered_memory_of_captures_counts_while_their_graphs_run() {
+    let run = Program::new("graph_memory").arg("40").preload().conf("memory_limit:256MiB").run();
+    run.ok();
+    assert_eq!((run.printed("graphs"), run.printed("error")), (8, 2), "{run}");
+    assert_eq!(run.gauge(0, "external_bytes", "current"), 0, "all graphs are destroyed at the end: {run}");
+}
+
+#[test]
+fn what_outlives_its_graph_or_context_stays_under_the_cap() {
+    for kind in ["graph", "async"] {
+        let run = Program::new("exec_memory").arg(kind).preload().conf("memory_limit:1GiB").run();
+        run.ok();
+        assert_eq!((run.printed("held"), run.printed("gone")), (2, 0), "{kind}: {run}");
+        assert_eq!(run.gauge(0, "external_bytes", "current"), 0, "{run}");
+    }
 }

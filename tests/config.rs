@@ -137,6 +137,13 @@ fn the_frameworks_own_settings_make_no_noise() {
 }
 
 #[test]
+fn disabled_helps_with_a_bad_setting_too() {
+    let run = Program::new("meminfo").preload().conf("memory_limit:8GB").env("GPUCACHE_DISABLE", "1").run();
+    run.ok();
+    assert_eq!(run.stderr, "", "{run}");
+}
+
+#[test]
 fn disabled_is_out_of_the_way() {
     let program = Program::new("meminfo").preload().conf("memory_limit:1GiB").env("GPUCACHE_DISABLE", "1");
     let (with, without) = (program.run(), Program::new("meminfo").run());

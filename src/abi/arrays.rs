@@ -44,7 +44,7 @@ unsafe fn counted<H: Copy>(
     let Some(books) = contexts::current_books().filter(|_| process::is_active()) else { return call() };
     match charged(books, kind, bytes, call) {
         Ok(()) => {
-            let ctx = crate::driver::real::current_ctx().map_or(0, |ctx| ctx.0);
+            let ctx = contexts::ends_with(kind);
             // SAFETY: written by the successful call.
             write_down(key(unsafe { *handle }), Entry { device: books.device, kind, bytes, ctx });
             CuResult::SUCCESS
@@ -67,6 +67,9 @@ pub unsafe fn create(array: *mut Array, descriptor: *const ArrayDescriptor) -> C
     unsafe { counted(array, bytes, ExternalKind::Array, |array| array as u64, call) }
 }
 
+/// Flags of arrays that have no memory of their own: `CUDA_ARRAY3D_SPARSE`, `CUDA_ARRAY3D_DEFERRED_MAPPING`.
+const WITHOUT_MEMORY: u32 = 0x40 | 0x80;
+
 /// `cuArray3DCreate_v2`
 ///
 /// # Safety
@@ -75,7 +78,9 @@ pub unsafe fn create_3d(array: *mut Array, descriptor: *const Array3dDescriptor)
     // SAFETY: the caller's arguments.
     let call = || unsafe { real::cuArray3DCreate_v2(array, descriptor) };
     // SAFETY: null or a descriptor, by the driver's contract.
-    let Some(shape) = (unsafe { descriptor.as_ref() }).filter(|_| !array.is_null()) else { return call() };
+    let shape = (unsafe { descriptor.as_ref() })
+        .filter(|shape| !array.is_null() && shape.flags & WITHOUT_MEMORY == 0);
+    let Some(shape) = shape else { return call() };
     let bytes = extent_bytes(shape.width, shape.height, shape.depth, shape.format, shape.channels);
     // SAFETY: `array` is what the call writes.
     unsafe { counted(array, bytes, ExternalKind::Array, |array| array as u64, call) }
@@ -102,7 +107,9 @@ pub unsafe fn create_mipmapped(
     // SAFETY: the caller's arguments.
     let call = || unsafe { real::cuMipmappedArrayCreate(array, descriptor, levels) };
     // SAFETY: null or a descriptor, by the driver's contract.
-    let Some(shape) = (unsafe { descriptor.as_ref() }).filter(|_| !array.is_null()) else { return call() };
+    let shape = (unsafe { descriptor.as_ref() })
+        .filter(|shape| !array.is_null() && shape.flags & WITHOUT_MEMORY == 0);
+    let Some(shape) = shape else { return call() };
     let bytes = mipmap_bytes(shape, levels);
     // SAFETY: `array` is what the call writes.
     unsafe { counted(array, bytes, ExternalKind::Mipmap, |array| array as u64, call) }

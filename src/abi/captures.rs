@@ -44,9 +44,5 @@ captures! {
 /// As the driver's.
 pub unsafe fn stream_destroy(stream: Stream) -> CuResult {
     // SAFETY: the caller's argument.
-    let result = unsafe { real::cuStreamDestroy_v2(stream) };
-    if result == CuResult::SUCCESS {
-        captures::forget(stream as usize);
-    }
-    result
+    captures::while_destroying(stream as usize, || unsafe { real::cuStreamDestroy_v2(stream) })
 }

@@ -12,7 +12,11 @@ use std::ffi::{c_int, c_uint};
 /// As the driver's.
 pub unsafe fn init(flags: c_uint) -> CuResult {
     // SAFETY: the caller's argument.
-    unsafe { real::cuInit(flags) }
+    let result = unsafe { real::cuInit(flags) };
+    if result == CuResult::SUCCESS {
+        crate::life::process::initialised();
+    }
+    result
 }
 
 /// `cuDevicePrimaryCtxRetain`
@@ -35,8 +39,7 @@ pub unsafe fn primary_retain(context: *mut Context, device: Device) -> CuResult 
 fn releasing(device: Device, call: impl FnOnce() -> CuResult) -> CuResult {
     lives::while_ending(primary(device), || {
         let result = call();
-        let ended = result == CuResult::SUCCESS && gpu::primary_active(device) == Some(false);
-        (result, ended)
+        (result, result == CuResult::SUCCESS && lives::primary_has_ended(device))
     })
 }
 
@@ -139,6 +142,32 @@ pub unsafe fn destroy(context: Context) -> CuResult {
         // SAFETY: the caller's argument.
         let result = unsafe { real::cuCtxDestroy_v2(context) };
         (result, result == CuResult::SUCCESS)
+    })
+}
+
+/// `cuCtxDestroy` of CUDA 2: the same but for what it demands of the context.
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn destroy_v1(context: Context) -> CuResult {
+    lives::while_ending((!context.is_null()).then_some(Ctx(context as usize)), || {
+        // SAFETY: the caller's argument.
+        let result = unsafe { real::cuCtxDestroy(context) };
+        (result, result == CuResult::SUCCESS)
+    })
+}
+
+/// `cuCtxDetach`: destroys the calling thread's current context when nothing else is attached to it.
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn detach(context: Context) -> CuResult {
+    let ctx = if context.is_null() { gpu::current_ctx() } else { Some(Ctx(context as usize)) };
+    lives::while_ending(ctx, || {
+        // SAFETY: the caller's argument.
+        let result = unsafe { real::cuCtxDetach(context) };
+        // A destroyed context is nobody's current one.
+        (result, result == CuResult::SUCCESS && gpu::current_ctx() != ctx)
     })
 }
 

@@ -1,15 +1,102 @@
-//! Memory that graphs allocate when they run: charged when the node is added, which is when the driver fixes its address.
+//! Memory that graphs allocate when they run: charged when the node is added, which is when the driver fixes its address,
+//! until the graph and everything instantiated from it are destroyed.
 
-use super::memory::{counted, released};
+use super::memory::{counted_on, give_up};
 use super::table::real;
-use super::types::{CuResult, DevicePtr, Graph, GraphNode, GraphNodeHead, MemAllocNodeHead, NODE_MEM_ALLOC};
+use super::types::{
+    CuResult, DevicePtr, Graph, GraphExec, GraphNode, GraphNodeHead, LOCATION_DEVICE, MemAllocNodeHead,
+    NODE_MEM_ALLOC, Opaque,
+};
+use crate::driver::server::DeviceBooks;
+use crate::life::contexts::{self, LEDGER};
 use crate::stats::ExternalKind;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::ffi::c_void;
+use std::ffi::{c_char, c_ulonglong, c_void};
 
-/// Addresses whose nodes a graph still holds without a free of its own.
-static OPEN: Mutex<Option<HashMap<usize, Vec<DevicePtr>>>> = Mutex::new(None);
+/// Which graphs and executable graphs hold which of the charged addresses.
+#[derive(Default)]
+struct Holders {
+    /// By the handle of a graph, or of an executable graph.
+    held: HashMap<usize, Vec<DevicePtr>>,
+    /// How many hold an address.
+    holders: HashMap<DevicePtr, u64>,
+}
+
+impl Holders {
+    fn hold(&mut self, holder: usize, address: DevicePtr) {
+        self.held.entry(holder).or_default().push(address);
+        *self.holders.entry(address).or_default() += 1;
+    }
+
+    /// Whatever `from` holds, `to` holds as well.
+    fn share(&mut self, from: usize, to: usize) {
+        for address in self.held.get(&from).cloned().unwrap_or_default() {
+            self.hold(to, address);
+        }
+    }
+
+    /// The addresses that nobody holds any more.
+    fn drop_holder(&mut self, holder: usize) -> Vec<DevicePtr> {
+        let mut free = self.held.remove(&holder).unwrap_or_default();
+        free.retain(|address| {
+            let Some(count) = self.holders.get_mut(address) else { return false };
+            *count -= 1;
+            let last = *count == 0;
+            if last {
+                self.holders.remove(address);
+            }
+            last
+        });
+        free
+    }
+}
+
+static HOLDERS: Mutex<Option<Holders>> = Mutex::new(None);
+
+/// Destroys a graph or an executable graph by `call`. It leaves the books before: its handle may come back at once.
+fn dropping(holder: usize, call: impl FnOnce() -> CuResult) -> CuResult {
+    let taken = HOLDERS.lock().as_mut().and_then(|all| {
+        let held = all.held.get(&holder).cloned()?;
+        Some((all.drop_holder(holder), held))
+    });
+    let result = call();
+    let Some((free, held)) = taken else { return result };
+    if result == CuResult::SUCCESS {
+        for address in free {
+            if let Some(entry) = LEDGER.remove_kind(address, ExternalKind::Graph) {
+                give_up(entry);
+            }
+        }
+    } else {
+        let mut all = HOLDERS.lock();
+        let all = all.get_or_insert_default();
+        for address in held {
+            all.hold(holder, address);
+        }
+    }
+    result
+}
+
+/// Instantiates `graph` by `call`, which writes `exec`.
+unsafe fn instantiating(exec: *mut GraphExec, graph: Graph, call: impl FnOnce() -> CuResult) -> CuResult {
+    let result = call();
+    if result == CuResult::SUCCESS
+        && let Some(all) = HOLDERS.lock().as_mut()
+    {
+        // SAFETY: written by the successful call.
+        all.share(graph as usize, unsafe { *exec } as usize);
+    }
+    result
+}
+
+/// The books of the device that a node allocates on: that of its pool.
+unsafe fn books_of(params: *const MemAllocNodeHead) -> Option<&'static DeviceBooks> {
+    // SAFETY: parameters, by the caller's promise; the location is the second word of the pool's properties.
+    let location = unsafe { (*params).pool[1] };
+    let (kind, id) = (location as u32, (location >> 32) as u32);
+    if kind == LOCATION_DEVICE { contexts::books(id) } else { None }
+}
 
 /// Adds a node that allocates, by `call`.
 ///
@@ -27,13 +114,18 @@ unsafe fn allocating(
     // SAFETY: parameters, by the caller's promise.
     let (address, bytes) = unsafe { (&raw mut (*params).address, (*params).bytes as u64) };
     // SAFETY: the address in the parameters is what the call writes.
-    let result = unsafe { counted(address, bytes, ExternalKind::Graph, call) };
+    let result = unsafe { counted_on(books_of(params), address, bytes, ExternalKind::Graph, call) };
     if result == CuResult::SUCCESS {
         // SAFETY: as above.
         let address = unsafe { *address };
-        OPEN.lock().get_or_insert_default().entry(graph as usize).or_default().push(address);
+        hold(graph as usize, address);
     }
     result
+}
+
+/// The graph holds the memory at `address` from now on.
+pub fn hold(graph: usize, address: DevicePtr) {
+    HOLDERS.lock().get_or_insert_default().hold(graph, address);
 }
 
 /// `cuGraphAddMemAllocNode`
@@ -124,33 +216,95 @@ pub unsafe fn add_node_v3(
     }
 }
 
-/// `cuGraphAddMemFreeNode`
+/// `cuGraphInstantiate`
 ///
 /// # Safety
 /// As the driver's.
-pub unsafe fn add_free_node(
-    node: *mut GraphNode,
+pub unsafe fn instantiate_v1(
+    exec: *mut GraphExec,
     graph: Graph,
-    dependencies: *const GraphNode,
-    count: usize,
-    address: DevicePtr,
+    node: *mut GraphNode,
+    log: *mut c_char,
+    size: usize,
 ) -> CuResult {
-    // SAFETY: the caller's arguments. The memory stays charged: it is in use whenever the graph runs.
-    unsafe { real::cuGraphAddMemFreeNode(node, graph, dependencies, count, address) }
+    // SAFETY: the caller's arguments.
+    unsafe { instantiating(exec, graph, || real::cuGraphInstantiate(exec, graph, node, log, size)) }
 }
 
-/// `cuGraphDestroy`: the nodes' memory is no longer this graph's.
+/// `cuGraphInstantiate_v2`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn instantiate_v2(
+    exec: *mut GraphExec,
+    graph: Graph,
+    node: *mut GraphNode,
+    log: *mut c_char,
+    size: usize,
+) -> CuResult {
+    // SAFETY: the caller's arguments.
+    unsafe { instantiating(exec, graph, || real::cuGraphInstantiate_v2(exec, graph, node, log, size)) }
+}
+
+/// `cuGraphInstantiateWithFlags`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn instantiate_with_flags(exec: *mut GraphExec, graph: Graph, flags: c_ulonglong) -> CuResult {
+    // SAFETY: the caller's arguments.
+    unsafe { instantiating(exec, graph, || real::cuGraphInstantiateWithFlags(exec, graph, flags)) }
+}
+
+/// `cuGraphInstantiateWithParams`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn instantiate_with_params(exec: *mut GraphExec, graph: Graph, params: Opaque) -> CuResult {
+    // SAFETY: the caller's arguments.
+    unsafe { instantiating(exec, graph, || real::cuGraphInstantiateWithParams(exec, graph, params)) }
+}
+
+/// `cuGraphInstantiateWithParams_ptsz`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn instantiate_with_params_ptsz(exec: *mut GraphExec, graph: Graph, params: Opaque) -> CuResult {
+    // SAFETY: the caller's arguments.
+    unsafe { instantiating(exec, graph, || real::cuGraphInstantiateWithParams_ptsz(exec, graph, params)) }
+}
+
+/// `cuGraphExecDestroy`
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn exec_destroy(exec: GraphExec) -> CuResult {
+    // SAFETY: the caller's argument.
+    dropping(exec as usize, || unsafe { real::cuGraphExecDestroy(exec) })
+}
+
+/// `cuGraphDestroy`
 ///
 /// # Safety
 /// As the driver's.
 pub unsafe fn destroy(graph: Graph) -> CuResult {
-    let addresses = OPEN.lock().as_mut().and_then(|open| open.remove(&(graph as usize)));
     // SAFETY: the caller's argument.
-    let result = unsafe { real::cuGraphDestroy(graph) };
-    if result == CuResult::SUCCESS {
-        for address in addresses.into_iter().flatten() {
-            released(address, || CuResult::SUCCESS);
-        }
+    dropping(graph as usize, || unsafe { real::cuGraphDestroy(graph) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_free_when_the_last_that_holds_it_is_gone() {
+        let mut all = Holders::default();
+        let (graph, exec) = (1, 2);
+        all.hold(graph, 0x1000);
+        all.hold(graph, 0x2000);
+        all.share(graph, exec);
+        assert!(all.drop_holder(graph).is_empty(), "the executable graph still holds them");
+        assert!(all.drop_holder(graph).is_empty(), "once");
+        assert_eq!(all.drop_holder(exec), [0x1000, 0x2000]);
+        assert!(all.held.is_empty() && all.holders.is_empty());
     }
-    result
 }

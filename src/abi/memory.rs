@@ -1,8 +1,10 @@
 //! `cuMemAlloc` and `cuMemFree`, served from the pool; pitched and managed memory, counted.
 
+use super::guard::shield;
 use super::table::real;
 use super::types::{CuResult, DevicePtr};
 use crate::driver::external::{Entry, charged};
+use crate::driver::server::DeviceBooks;
 use crate::life::contexts::{self, LEDGER, Life};
 use crate::life::process;
 use crate::pool::{Claim, Claimed};
@@ -39,19 +41,30 @@ pub unsafe fn alloc(address: *mut DevicePtr, bytes: usize) -> CuResult {
 /// # Safety
 /// As the driver's.
 pub unsafe fn free(address: DevicePtr) -> CuResult {
-    match find(address) {
-        Found::Block(life, claimed) => {
-            life.server.free(claimed);
-            CuResult::SUCCESS
-        }
-        // After an internal fault the pool's own state is not trusted: its memory stays where it is.
-        Found::Invalid(_) if process::is_degraded() => CuResult::SUCCESS,
+    // SAFETY: the caller's arguments.
+    free_or(address, || unsafe { real::cuMemFree_v2(address) })
+}
+
+/// Frees a pooled block; leaves every other address to `call`.
+///
+/// A pooled address never reaches the driver, whatever goes wrong here: at a region's start the driver would free all
+/// blocks of the region. After an internal fault the pool's own state is not trusted, and its memory stays where it is.
+pub fn free_or(address: DevicePtr, call: impl FnOnce() -> CuResult) -> CuResult {
+    if process::is_degraded() && contexts::index().owner_of(address).is_some() {
+        return CuResult::SUCCESS;
+    }
+    let freed = shield(|| match find(address) {
+        Found::Block(life, claimed) => Some(life.server.free(claimed).err().unwrap_or(CuResult::SUCCESS)),
         Found::Invalid(life) => {
             life.server.count_invalid_free();
-            CuResult::INVALID_VALUE
+            Some(CuResult::INVALID_VALUE)
         }
-        // SAFETY: the caller's arguments.
-        Found::Foreign => released(address, || unsafe { real::cuMemFree_v2(address) }),
+        Found::Foreign => None,
+    });
+    match freed {
+        Some(Some(result)) => result,
+        Some(None) => released(address, call),
+        None => CuResult::SUCCESS,
     }
 }
 
@@ -96,11 +109,25 @@ pub unsafe fn counted(
     kind: ExternalKind,
     call: impl FnMut() -> CuResult,
 ) -> CuResult {
-    let mut call = call;
-    let Some(books) = contexts::current_books().filter(|_| process::is_active()) else { return call() };
+    // SAFETY: as the caller promises.
+    unsafe { counted_on(contexts::current_books(), address, bytes, kind, call) }
+}
+
+/// The same, charged to a device that is not the current one.
+///
+/// # Safety
+/// `address` is what `call` writes on success.
+pub unsafe fn counted_on(
+    books: Option<&'static DeviceBooks>,
+    address: *mut DevicePtr,
+    bytes: u64,
+    kind: ExternalKind,
+    mut call: impl FnMut() -> CuResult,
+) -> CuResult {
+    let Some(books) = books.filter(|_| process::is_active()) else { return call() };
     match charged(books, kind, bytes, call) {
         Ok(()) => {
-            let ctx = crate::driver::real::current_ctx().map_or(0, |ctx| ctx.0);
+            let ctx = contexts::ends_with(kind);
             // SAFETY: written by the successful call.
             write_down(unsafe { *address }, Entry { device: books.device, kind, bytes, ctx });
             if kind == ExternalKind::Other {
@@ -134,7 +161,8 @@ pub fn released(key: u64, call: impl FnOnce() -> CuResult) -> CuResult {
     result
 }
 
-fn give_up(entry: Entry) {
+/// Takes an allocation that is gone off its device's account.
+pub fn give_up(entry: Entry) {
     if let Some(books) = contexts::books(entry.device) {
         books.account.release_external(entry.kind, entry.bytes);
     }

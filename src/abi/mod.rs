@@ -12,7 +12,7 @@
 //! | `runtime.rs` | `cudaMalloc`, `cudaFree`, `cudaMemGetInfo`: a fast path over the driver level |
 //! | `runtimes.rs`, `elf.rs` | which runtime a caller's call belongs to, by what its library was linked with |
 //! | `memory.rs` | `cuMemAlloc`, `cuMemFree` (served), pitched and managed memory (counted) |
-//! | `streams.rs` | stream-ordered memory (counted), context synchronisation |
+//! | `streams.rs`, `pools.rs` | stream-ordered memory (counted), context synchronisation |
 //! | `vmm.rs`, `arrays.rs`, `graphs.rs` | physical handles, arrays, graph memory (counted) |
 //! | `query.rs`, `identity.rs` | answers that must agree: free and total memory, ranges, attributes, IPC handles |
 //! | `contexts.rs`, `captures.rs` | what ends a context, what opens a capture |
@@ -29,6 +29,7 @@ pub mod graphs;
 pub mod guard;
 pub mod identity;
 pub mod memory;
+pub mod pools;
 pub mod procaddress;
 pub mod query;
 pub mod resolve;

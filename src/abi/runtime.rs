@@ -74,8 +74,7 @@ pub unsafe extern "C" fn free(address: u64, caller: usize) -> c_int {
     if runtime.may_serve && address != 0 && admission == Admission::Serve && real::current_ctx().is_some() {
         let freed = shield(|| {
             if let Found::Block(life, claimed) = find(address) {
-                life.server.free(claimed);
-                return true;
+                return life.server.free(claimed).is_ok();
             }
             false // the runtime comes back through the driver-level hook, which answers and counts
         });

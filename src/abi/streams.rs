@@ -1,80 +1,91 @@
 //! Stream-ordered memory, counted and held under the cap; and the program's own synchronisations of whole contexts,
 //! which prove to the pool what it would otherwise have to ask.
 
-use super::memory::{Found, counted, find, released};
+use super::memory::{counted_on, free_or};
 use super::table::real;
 use super::types::{Context, CuResult, DevicePtr, MemPool, Stream};
+use super::{graphs, pools};
+use crate::driver::server::DeviceBooks;
 use crate::driver::{Ctx, real as gpu};
-use crate::life::contexts;
+use crate::life::{captures, contexts};
 use crate::stats::ExternalKind;
 
-/// Makes the hooks of one allocating function in its legacy and its per-thread form.
-macro_rules! allocators {
-    ($( $name:ident => $real:ident ( $($arg:ident : $ty:ty),* ); )*) => {$(
+/// Allocates in stream order by `call`, on the device of `books`. While the stream captures, the memory belongs to the
+/// graph: the driver reserves it for every run, whenever the program frees it.
+unsafe fn allocating(
+    books: Option<&'static DeviceBooks>,
+    address: *mut DevicePtr,
+    bytes: usize,
+    graph: Option<usize>,
+    mut call: impl FnMut() -> CuResult,
+) -> CuResult {
+    if address.is_null() || bytes == 0 {
+        return call();
+    }
+    let kind = if graph.is_some() { ExternalKind::Graph } else { ExternalKind::Async };
+    // SAFETY: `address` is what the call writes.
+    let result = unsafe { counted_on(books, address, bytes as u64, kind, call) };
+    if result == CuResult::SUCCESS
+        && let Some(graph) = graph
+    {
+        // SAFETY: written by the successful call.
+        graphs::hold(graph, unsafe { *address });
+    }
+    result
+}
+
+/// Frees in stream order by `call`.
+///
+/// The driver also takes memory of `cuMemAlloc`. For a pooled block the stream's order needs no care of its own: what is
+/// submitted before the free is covered by the epoch that the block is freed under. While the stream captures, nothing is
+/// freed now: the driver adds a node, or has its own answer for memory that is not the graph's.
+fn freeing(address: DevicePtr, graph: Option<usize>, call: impl FnOnce() -> CuResult) -> CuResult {
+    if graph.is_some() { call() } else { free_or(address, call) }
+}
+
+/// Makes the hooks of one function in its legacy and its per-thread form.
+macro_rules! stream_ordered {
+    ($( $name:ident => $real:ident, $pool_name:ident => $pool_real:ident, $free_name:ident => $free_real:ident, $per_thread:literal; )*) => {$(
         #[doc = concat!("`", stringify!($real), "`")]
         ///
         /// # Safety
         /// As the driver's.
-        pub unsafe fn $name(address: *mut DevicePtr, bytes: usize, $($arg: $ty),*) -> CuResult {
+        pub unsafe fn $name(address: *mut DevicePtr, bytes: usize, stream: Stream) -> CuResult {
+            let graph = captures::graph_of(stream as usize, $per_thread);
             // SAFETY: the caller's arguments.
-            let call = || unsafe { real::$real(address, bytes, $($arg),*) };
-            if address.is_null() || bytes == 0 {
-                return call();
+            unsafe {
+                allocating(contexts::current_books(), address, bytes, graph, || real::$real(address, bytes, stream))
             }
-            // SAFETY: `address` is what the call writes.
-            unsafe { counted(address, bytes as u64, ExternalKind::Async, call) }
+        }
+
+        #[doc = concat!("`", stringify!($pool_real), "`: charged to the pool's device")]
+        ///
+        /// # Safety
+        /// As the driver's.
+        pub unsafe fn $pool_name(address: *mut DevicePtr, bytes: usize, pool: MemPool, stream: Stream) -> CuResult {
+            let graph = captures::graph_of(stream as usize, $per_thread);
+            // SAFETY: the caller's arguments.
+            unsafe {
+                allocating(pools::books(pool), address, bytes, graph, || real::$pool_real(address, bytes, pool, stream))
+            }
+        }
+
+        #[doc = concat!("`", stringify!($free_real), "`")]
+        ///
+        /// # Safety
+        /// As the driver's.
+        pub unsafe fn $free_name(address: DevicePtr, stream: Stream) -> CuResult {
+            let graph = captures::graph_of(stream as usize, $per_thread);
+            // SAFETY: the caller's arguments.
+            freeing(address, graph, || unsafe { real::$free_real(address, stream) })
         }
     )*};
 }
 
-allocators! {
-    alloc_async => cuMemAllocAsync(stream: Stream);
-    alloc_async_ptsz => cuMemAllocAsync_ptsz(stream: Stream);
-    alloc_from_pool_async => cuMemAllocFromPoolAsync(pool: MemPool, stream: Stream);
-    alloc_from_pool_async_ptsz => cuMemAllocFromPoolAsync_ptsz(pool: MemPool, stream: Stream);
-}
-
-/// `cuMemFreeAsync`
-///
-/// # Safety
-/// As the driver's.
-pub unsafe fn free_async(address: DevicePtr, stream: Stream) -> CuResult {
-    // SAFETY: the caller's arguments.
-    free_ordered(address, || unsafe { real::cuMemFreeAsync(address, stream) })
-}
-
-/// `cuMemFreeAsync_ptsz`
-///
-/// # Safety
-/// As the driver's.
-pub unsafe fn free_async_ptsz(address: DevicePtr, stream: Stream) -> CuResult {
-    // SAFETY: the caller's arguments.
-    free_ordered(address, || unsafe { real::cuMemFreeAsync_ptsz(address, stream) })
-}
-
-/// The driver also frees memory of `cuMemAlloc` in stream order. For a pooled block the stream's order needs no care of
-/// its own: what is submitted before the free is covered by the epoch that the block is freed under.
-fn free_ordered(address: DevicePtr, call: impl FnOnce() -> CuResult) -> CuResult {
-    match find(address) {
-        Found::Block(life, claimed) => {
-            life.server.free(claimed);
-            CuResult::SUCCESS
-        }
-        Found::Invalid(life) => {
-            life.server.count_invalid_free();
-            CuResult::INVALID_VALUE
-        }
-        Found::Foreign => released(address, call),
-    }
-}
-
-/// `cuMemPoolDestroy`: what is still allocated from the pool stays charged until it is freed, as it stays allocated.
-///
-/// # Safety
-/// As the driver's.
-pub unsafe fn pool_destroy(pool: MemPool) -> CuResult {
-    // SAFETY: the caller's arguments.
-    unsafe { real::cuMemPoolDestroy(pool) }
+stream_ordered! {
+    alloc_async => cuMemAllocAsync, alloc_from_pool_async => cuMemAllocFromPoolAsync, free_async => cuMemFreeAsync, false;
+    alloc_async_ptsz => cuMemAllocAsync_ptsz, alloc_from_pool_async_ptsz => cuMemAllocFromPoolAsync_ptsz,
+        free_async_ptsz => cuMemFreeAsync_ptsz, true;
 }
 
 /// `cuCtxSynchronize`

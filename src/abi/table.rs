@@ -8,11 +8,11 @@
 //! `per_thread`.
 
 use super::types::{
-    Array, Array3dDescriptor, ArrayDescriptor, Context, CuResult, Device, DevicePtr, Graph, GraphNode,
-    GraphNodeHead, IpcHandle, MemAllocNodeHead, MemAllocationProp, MemHandle, MemPool, MipmappedArray,
-    Opaque, Stream,
+    Array, Array3dDescriptor, ArrayDescriptor, Context, CuResult, Device, DevicePtr, Graph, GraphExec,
+    GraphNode, GraphNodeHead, IpcHandle, MemAllocNodeHead, MemAllocationProp, MemHandle, MemLocation,
+    MemPool, MipmappedArray, Opaque, Stream,
 };
-use super::{arrays, captures, contexts, graphs, identity, memory, procaddress, query, streams, vmm};
+use super::{arrays, captures, contexts, graphs, identity, memory, pools, procaddress, query, streams, vmm};
 use crate::life::process::{Admission, admit};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -138,6 +138,8 @@ hooks! {
     cuCtxCreate_v3 ["cuCtxCreate" @ 11040 legacy] (context: *mut Context, params: Opaque, count: c_int, flags: c_uint, device: Device) => contexts::create_v3;
     cuCtxCreate_v4 ["cuCtxCreate" @ 12050 legacy] (context: *mut Context, params: Opaque, flags: c_uint, device: Device) => contexts::create_v4;
     cuCtxDestroy_v2 ["cuCtxDestroy" @ 4000 legacy] (context: Context) => contexts::destroy;
+    cuCtxDestroy ["cuCtxDestroy" @ 2000 legacy] (context: Context) => contexts::destroy_v1;
+    cuCtxDetach ["cuCtxDetach" @ 2000 legacy] (context: Context) => contexts::detach;
     cuCtxFromGreenCtx ["cuCtxFromGreenCtx" @ 12040 legacy] (context: *mut Context, green: Opaque) => contexts::from_green;
     cuGreenCtxDestroy ["cuGreenCtxDestroy" @ 12040 legacy] (green: Opaque) => contexts::green_destroy;
     cuCtxSynchronize ["cuCtxSynchronize" @ 2000 legacy] () => streams::context_synchronize;
@@ -156,7 +158,11 @@ hooks! {
     cuMemAllocFromPoolAsync_ptsz ["cuMemAllocFromPoolAsync" @ 11020 per_thread] (address: *mut DevicePtr, bytes: usize, pool: MemPool, stream: Stream) => streams::alloc_from_pool_async_ptsz;
     cuMemFreeAsync ["cuMemFreeAsync" @ 11020 legacy] (address: DevicePtr, stream: Stream) => streams::free_async;
     cuMemFreeAsync_ptsz ["cuMemFreeAsync" @ 11020 per_thread] (address: DevicePtr, stream: Stream) => streams::free_async_ptsz;
-    cuMemPoolDestroy ["cuMemPoolDestroy" @ 11020 legacy] (pool: MemPool) => streams::pool_destroy;
+    cuMemPoolCreate ["cuMemPoolCreate" @ 11020 legacy] (pool: *mut MemPool, props: *const MemAllocationProp) => pools::create;
+    cuDeviceGetDefaultMemPool ["cuDeviceGetDefaultMemPool" @ 11020 legacy] (pool: *mut MemPool, device: Device) => pools::device_default;
+    cuDeviceGetMemPool ["cuDeviceGetMemPool" @ 11020 legacy] (pool: *mut MemPool, device: Device) => pools::device_current;
+    cuMemGetDefaultMemPool ["cuMemGetDefaultMemPool" @ 13000 legacy] (pool: *mut MemPool, location: *mut MemLocation, kind: c_uint) => pools::location_default;
+    cuMemGetMemPool ["cuMemGetMemPool" @ 13000 legacy] (pool: *mut MemPool, location: *mut MemLocation, kind: c_uint) => pools::location_current;
     cuMemCreate ["cuMemCreate" @ 10020 legacy] (handle: *mut MemHandle, bytes: usize, prop: *const MemAllocationProp, flags: c_ulonglong) => vmm::create;
     cuMemRelease ["cuMemRelease" @ 10020 legacy] (handle: MemHandle) => vmm::release;
     cuMemMap ["cuMemMap" @ 10020 legacy] (address: DevicePtr, bytes: usize, offset: usize, handle: MemHandle, flags: c_ulonglong) => vmm::map;
@@ -169,10 +175,15 @@ hooks! {
     cuMipmappedArrayCreate ["cuMipmappedArrayCreate" @ 5000 legacy] (array: *mut MipmappedArray, descriptor: *const Array3dDescriptor, levels: c_uint) => arrays::create_mipmapped;
     cuMipmappedArrayDestroy ["cuMipmappedArrayDestroy" @ 5000 legacy] (array: MipmappedArray) => arrays::destroy_mipmapped;
     cuGraphAddMemAllocNode ["cuGraphAddMemAllocNode" @ 11040 legacy] (node: *mut GraphNode, graph: Graph, dependencies: *const GraphNode, count: usize, params: *mut MemAllocNodeHead) => graphs::add_alloc_node;
-    cuGraphAddMemFreeNode ["cuGraphAddMemFreeNode" @ 11040 legacy] (node: *mut GraphNode, graph: Graph, dependencies: *const GraphNode, count: usize, address: DevicePtr) => graphs::add_free_node;
     cuGraphAddNode ["cuGraphAddNode" @ 12020 legacy] (node: *mut GraphNode, graph: Graph, dependencies: *const GraphNode, count: usize, params: *mut GraphNodeHead) => graphs::add_node;
     cuGraphAddNode_v2 ["cuGraphAddNode" @ 12030 legacy] (node: *mut GraphNode, graph: Graph, dependencies: *const GraphNode, edges: *const c_void, count: usize, params: *mut GraphNodeHead) => graphs::add_node_v2;
     cuGraphAddNode_v3 ["cuGraphAddNode" @ 13040 legacy] (node: *mut GraphNode, graph: Graph, dependencies: *const GraphNode, edges: *const c_void, count: usize, params: *mut GraphNodeHead) => graphs::add_node_v3;
+    cuGraphInstantiate ["cuGraphInstantiate" @ 10000 legacy] (exec: *mut GraphExec, graph: Graph, node: *mut GraphNode, log: *mut c_char, size: usize) => graphs::instantiate_v1;
+    cuGraphInstantiate_v2 ["cuGraphInstantiate" @ 11000 legacy] (exec: *mut GraphExec, graph: Graph, node: *mut GraphNode, log: *mut c_char, size: usize) => graphs::instantiate_v2;
+    cuGraphInstantiateWithFlags ["cuGraphInstantiateWithFlags" @ 11040 legacy] (exec: *mut GraphExec, graph: Graph, flags: c_ulonglong) => graphs::instantiate_with_flags;
+    cuGraphInstantiateWithParams ["cuGraphInstantiateWithParams" @ 12000 legacy] (exec: *mut GraphExec, graph: Graph, params: Opaque) => graphs::instantiate_with_params;
+    cuGraphInstantiateWithParams_ptsz ["cuGraphInstantiateWithParams" @ 12000 per_thread] (exec: *mut GraphExec, graph: Graph, params: Opaque) => graphs::instantiate_with_params_ptsz;
+    cuGraphExecDestroy ["cuGraphExecDestroy" @ 10000 legacy] (exec: GraphExec) => graphs::exec_destroy;
     cuGraphDestroy ["cuGraphDestroy" @ 10000 legacy] (graph: Graph) => graphs::destroy;
 
     // answers that must agree with the above
@@ -238,6 +249,7 @@ mod tests {
         ("cuDestroyExternalSemaphore", "no memory"),
         ("cuExternalMemoryGetMappedBuffer", "another API's memory"),
         ("cuExternalMemoryGetMappedMipmappedArray", "another API's memory"),
+        ("cuGraphAddMemFreeNode", "the memory stays in use whenever the graph runs"),
         ("cuGraphMemAllocNodeGetParams", "asks"),
         ("cuGraphMemFreeNodeGetParams", "asks"),
         ("cuGreenCtxCreate", "its context is seen when it is asked for"),
@@ -253,7 +265,6 @@ mod tests {
         ("cuMemGetAllocationGranularity", "asks"),
         ("cuMemGetAllocationPropertiesFromHandle", "asks"),
         ("cuMemHostAlloc", "the host's memory"),
-        ("cuMemPoolCreate", "takes memory only when something is allocated from it"),
         ("cuMemPoolDestroy", "what is allocated from it stays so until it is freed"),
         ("cuMemPoolImportFromShareableHandle", "another process's memory"),
         ("cuMemPoolImportPointer", "another process's memory"),

@@ -25,6 +25,8 @@ pub type Array = sys::CUarray;
 pub type MipmappedArray = sys::CUmipmappedArray;
 /// A graph handle.
 pub type Graph = sys::CUgraph;
+/// An executable graph's handle.
+pub type GraphExec = sys::CUgraphExec;
 /// A node of a graph.
 pub type GraphNode = sys::CUgraphNode;
 /// A handle of physical memory made by `cuMemCreate`.

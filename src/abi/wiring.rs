@@ -34,9 +34,11 @@ pub fn look_up(driver: Library) -> Option<Calls> {
         ctx_synchronize: function!(c"cuCtxSynchronize")?,
         event_create: function!(c"cuEventCreate")?,
         event_query: function!(c"cuEventQuery")?,
+        ctx_id: function!(c"cuCtxGetId"),
         primary_state: function!(c"cuDevicePrimaryCtxGetState"),
         exchange_mode: function!(c"cuThreadExchangeStreamCaptureMode"),
         stream_capturing: function!(c"cuStreamIsCapturing"),
+        capture_info: function!(c"cuStreamGetCaptureInfo_v2"),
         ctx_record: events.then(|| function!(c"cuCtxRecordEvent")).flatten(),
         ctx_wait: events.then(|| function!(c"cuCtxWaitEvent")).flatten(),
     })

@@ -25,7 +25,8 @@ pub fn charged(
     mut call: impl FnMut() -> CuResult,
 ) -> Result<(), CuResult> {
     let mut attempt = || {
-        let reservation = books.account.reserve(footprint(bytes)).map_err(|_| CuResult::OUT_OF_MEMORY)?;
+        let reservation =
+            books.account.reserve(footprint(kind, bytes)).map_err(|_| CuResult::OUT_OF_MEMORY)?;
         call().ok()?;
         reservation.for_external(kind, bytes);
         Ok(())
@@ -34,13 +35,14 @@ pub fn charged(
         Err(CuResult::OUT_OF_MEMORY) => {}
         other => return other,
     }
-    let second =
-        if bytes <= books.account.limit_bytes() && (books.reclaim)(books.device, footprint(bytes)) > 0 {
-            books.counts.bump(|counts| &counts.retry);
-            attempt()
-        } else {
-            Err(CuResult::OUT_OF_MEMORY)
-        };
+    let second = if books.account.could_admit(footprint(kind, bytes))
+        && (books.reclaim)(books.device, footprint(kind, bytes)) > 0
+    {
+        books.counts.bump(|counts| &counts.retry);
+        attempt()
+    } else {
+        Err(CuResult::OUT_OF_MEMORY)
+    };
     if second == Err(CuResult::OUT_OF_MEMORY) {
         books.counts.bump(|counts| &counts.oom);
         books.note_oom(kind.as_str(), bytes, Usage::default());
@@ -94,6 +96,13 @@ impl Ledger {
     /// Takes an allocation out, **before** the driver is told to free it: its address may come back at once.
     pub fn remove(&self, key: u64) -> Option<Entry> {
         self.shard(key).lock().as_mut()?.remove(&key)
+    }
+
+    /// The same, only if the allocation is of this kind.
+    pub fn remove_kind(&self, key: u64, kind: ExternalKind) -> Option<Entry> {
+        let mut shard = self.shard(key).lock();
+        let map = shard.as_mut()?;
+        if map.get(&key)?.kind == kind { map.remove(&key) } else { None }
     }
 
     /// Takes out everything that ends with a context; returns what it was.

@@ -8,11 +8,13 @@
 //! one mark in **every** live context, and a wait is made by every live context.
 
 use super::gate::{Gate, Pass};
-use super::{Ctx, CuResult, Event, Gpu};
+use super::{Ctx, CuResult, Event, Gpu, is_sticky};
 use crate::pool::Epoch;
 use crate::pool::epochs::{Epochs, Sealed};
+use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 /// Sealed epochs asked about in one [`Fence::poll`].
 const POLLS: usize = 3;
@@ -29,6 +31,8 @@ struct Member {
     id: u64,
     ctx: Ctx,
     spare_events: Vec<Event>,
+    /// The code of an error that the context will not recover from; 0 for none.
+    sticky: Arc<AtomicI32>,
 }
 
 /// Epochs, captures and contexts of the process, and the GPU operations that connect them.
@@ -39,8 +43,15 @@ pub struct Fence<G: Gpu> {
     members: Mutex<Vec<Member>>,
     next_member: AtomicU64,
     barriers: AtomicU64,
-    held: AtomicU32,
+    /// Read by whoever makes a call on a context that is not known to be its thread's own, written while one is ended.
+    ending: RwLock<()>,
 }
+
+/// Leave to make calls on any context that takes part: none of them is being ended.
+pub struct Touch<'a>(#[allow(dead_code, reason = "held for its lock")] RwLockReadGuard<'a, ()>);
+
+/// Leave to end a context: no call of ours on any context is under way, and none begins.
+pub struct Ending<'a>(#[allow(dead_code, reason = "held for its lock")] RwLockWriteGuard<'a, ()>);
 
 impl<G: Gpu> Fence<G> {
     /// A fence with no context yet.
@@ -52,7 +63,7 @@ impl<G: Gpu> Fence<G> {
             members: Mutex::new(Vec::new()),
             next_member: AtomicU64::new(1),
             barriers: AtomicU64::new(0),
-            held: AtomicU32::new(0),
+            ending: RwLock::new(()),
         }
     }
 
@@ -88,13 +99,15 @@ impl<G: Gpu> Fence<G> {
         self.barriers.load(Ordering::Relaxed)
     }
 
-    /// Lets a context take part; returns the number to [`Fence::leave`] with.
+    /// Lets a context take part; returns the number to [`Fence::leave`] with. `sticky` is set when a call finds the context
+    /// in an error that it will not recover from.
     ///
     /// Its work is ordered after all work of the others: memory that a wait has already made clean is clean for it too.
-    pub fn join(&self, ctx: Ctx) -> u64 {
+    /// (Not while a capture is open, which the waits would kill.)
+    pub fn join(&self, ctx: Ctx, sticky: Arc<AtomicI32>) -> u64 {
         let id = self.next_member.fetch_add(1, Ordering::Relaxed);
         let others = !self.members.lock().is_empty();
-        self.members.lock().push(Member { id, ctx, spare_events: Vec::new() });
+        self.members.lock().push(Member { id, ctx, spare_events: Vec::new(), sticky });
         if others {
             self.barrier(self.epochs.current());
         }
@@ -107,20 +120,38 @@ impl<G: Gpu> Fence<G> {
         self.epochs.forget(|mark| mark.member == member);
     }
 
-    /// A call that may end a context begins: until [`Fence::resume`] no call is made on any context, and nothing retires.
-    pub fn hold(&self) {
-        self.held.fetch_add(1, Ordering::AcqRel);
+    /// Waits until no call of ours on any context is under way, and keeps new ones from beginning: to be held across a
+    /// call that may end a context. Nothing retires meanwhile.
+    pub fn end(&self) -> Ending<'_> {
+        Ending(self.ending.write())
     }
 
-    /// That call is over.
-    pub fn resume(&self) {
-        self.held.fetch_sub(1, Ordering::AcqRel);
+    /// Leave to make calls on any context; `None` while one may be ending.
+    pub fn touch(&self) -> Option<Touch<'_>> {
+        self.ending.try_read().map(Touch)
     }
 
-    /// Leave to make calls that would kill a capture, or would touch a context that is being ended.
-    fn pass(&self) -> Option<Pass<'_>> {
-        let pass = self.gate.pass()?;
-        (self.held.load(Ordering::Acquire) == 0).then_some(pass)
+    /// Leave to make calls on any context, also those that would kill a capture.
+    fn pass(&self) -> Option<(Touch<'_>, Pass<'_>)> {
+        Some((self.touch()?, self.gate.pass()?))
+    }
+
+    /// Whether all work submitted so far is done, found out without waiting.
+    pub fn is_idle(&self) -> bool {
+        self.seal();
+        self.poll();
+        self.epochs.retired() + 1 >= self.epochs.current()
+    }
+
+    /// Whether a failed call on a context may be passed over: the context is gone, or in an error that has ended all its
+    /// work and that every further call on it will tell.
+    fn is_lost(&self, member: u64, code: CuResult) -> bool {
+        let members = self.members.lock();
+        let Some(member) = members.iter().find(|one| one.id == member) else { return true };
+        if is_sticky(code) {
+            member.sticky.store(code.0, Ordering::Release);
+        }
+        is_sticky(code)
     }
 
     /// Seals the current epoch. False if nothing was sealed: a capture is open, another thread is at it, too many are
@@ -139,7 +170,7 @@ impl<G: Gpu> Fence<G> {
             });
             match recorded {
                 Ok(mark) => marks.push(mark),
-                Err(_) if !self.is_member(member) => {} // died meanwhile, its work with it
+                Err(code) if self.is_lost(member, code) => {}
                 Err(code) => {
                     tracing::debug!(?code, ?ctx, "could not record a context-wide event");
                     self.recycle(&marks);
@@ -154,9 +185,7 @@ impl<G: Gpu> Fence<G> {
     /// Asks the oldest sealed epochs whether their work is done, a few at most; true if any was retired.
     pub fn poll(&self) -> bool {
         let mut any = false;
-        if self.held.load(Ordering::Acquire) != 0 {
-            return false;
-        }
+        let Some(_touch) = self.touch() else { return false };
         for turn in 0..POLLS {
             // Once the oldest is done, the newest may be too, and then all between.
             let taken = if turn == 1 { self.epochs.take_newest() } else { self.epochs.take_oldest() };
@@ -179,7 +208,7 @@ impl<G: Gpu> Fence<G> {
         while let Some(mark) = one.marks.last().copied() {
             match self.gpu.query(mark.event, pass.is_none()) {
                 Ok(true) => {}
-                Err(_) if !self.is_member(mark.member) => {}
+                Err(code) if self.is_lost(mark.member, code) => {}
                 Ok(false) => return Some(one),
                 Err(code) => {
                     tracing::debug!(?code, "could not query a context-wide event");
@@ -224,7 +253,7 @@ impl<G: Gpu> Fence<G> {
         for (waiter, ctx) in self.contexts() {
             for mark in &one.marks {
                 if let Err(code) = self.gpu.wait(ctx, mark.event)
-                    && self.is_member(waiter)
+                    && !self.is_lost(waiter, code)
                     && self.is_member(mark.member)
                 {
                     tracing::debug!(?code, ?ctx, "could not wait for a context-wide event");
@@ -245,7 +274,7 @@ impl<G: Gpu> Fence<G> {
         let epoch = self.epochs.close();
         for (member, ctx) in self.contexts() {
             if let Err(code) = self.gpu.synchronize(ctx)
-                && self.is_member(member)
+                && !self.is_lost(member, code)
             {
                 tracing::debug!(?code, ?ctx, "could not synchronise a context");
                 return false;

@@ -99,7 +99,9 @@ impl<G: Gpu> Server<G> {
             return Ok(address);
         }
         if self.wait_is_due(rounded) {
-            self.wait_until(self.fence.newest_sealed());
+            let sealed = self.fence.newest_sealed();
+            // A driver without context-wide events seals nothing; waiting for all is what it can do.
+            self.wait_until(if sealed == 0 { newest } else { sealed });
         }
         if let Some(address) = search() {
             return Ok(address);
@@ -202,12 +204,13 @@ impl<G: Gpu> Server<G> {
     }
 
     fn wait_until(&self, epoch: Epoch) -> bool {
+        let done = self.fence.retired() >= epoch;
         if !self.fence.barrier(epoch) {
             return false;
         }
         let mut inner = self.inner.lock();
         inner.served_since_barrier = 0;
-        inner.counts.barrier += 1;
+        inner.counts.barrier += u64::from(!done);
         self.catch_up(&mut inner);
         true
     }
@@ -239,17 +242,19 @@ impl<G: Gpu> Server<G> {
         }
     }
 
-    /// Before a growth that would raise the high-water mark, idle regions go back, smallest first.
+    /// Before a growth that would raise the high-water mark, idle regions go back, smallest first: if the device is idle.
+    /// The driver's free waits for all work, which `cudaMalloc` never does; a program may have launched work that ends only
+    /// after this call. (Short of "out of memory" nothing else is worth that wait; there, regions go back in any case.)
     fn make_room(&self, rounded: u64) {
         if self.fence.gate().capturing() {
             return;
         }
         let excess = {
             let inner = self.inner.lock();
-            let reserved = inner.heap.usage().reserved;
+            let reserved = inner.heap.reserved();
             (reserved.current + inner.heap.growth(rounded).preferred).saturating_sub(reserved.peak)
         };
-        if excess > 0 {
+        if excess > 0 && self.idle_bytes() > 0 && self.fence.is_idle() {
             self.give_back(excess);
         }
     }
@@ -261,8 +266,12 @@ impl<G: Gpu> Server<G> {
         let mut failure = CuResult::OUT_OF_MEMORY;
         for size in preferred.into_iter().chain([growth.minimum]) {
             let Ok(reservation) = self.books.account.reserve(size) else { continue };
+            // A context that is being ended, or has been, gets no region: the driver answers for it.
+            let Some(_touch) = self.fence.touch().filter(|_| self.is_alive()) else {
+                return Err(CuResult::NOT_SUPPORTED);
+            };
             let begun = Instant::now();
-            match self.fence.gpu().mem_alloc(self.ctx, size) {
+            match self.fence.gpu().mem_alloc(self.ctx(), size) {
                 Ok(address) => {
                     let mut inner = self.inner.lock();
                     inner.counts.driver_alloc += 1;
@@ -271,7 +280,7 @@ impl<G: Gpu> Server<G> {
                     if !inner.heap.add_region(address, size) {
                         // An address that the index cannot hold: nothing to build a pool on.
                         drop(inner);
-                        let _ = self.fence.gpu().mem_free(self.ctx, address);
+                        let _ = self.fence.gpu().mem_free(self.ctx(), address);
                         return Err(CuResult::NOT_SUPPORTED);
                     }
                     reservation.for_pool();

@@ -111,3 +111,8 @@ pub trait Gpu: Send + Sync + 'static {
     /// The driver's own code. While a stream of `ctx` captures, the call fails and **kills the capture**.
     fn synchronize(&self, ctx: Ctx) -> Result<(), CuResult>;
 }
+
+/// Errors after which a context answers every call with the same code (CUDA's "sticky" errors).
+pub fn is_sticky(code: CuResult) -> bool {
+    matches!(code.0, 214 | 220 | 700 | 702 | 708 | 710 | 711 | 714..=719 | 721)
+}

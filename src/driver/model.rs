@@ -28,6 +28,8 @@ pub struct State {
     pub calls: HashMap<&'static str, u64>,
     /// Calls to fail: name and code; each fails once.
     pub failures: Vec<(&'static str, CuResult)>,
+    /// A context whose every call fails with this code.
+    pub failed: Option<(Ctx, CuResult)>,
     events: Vec<u64>,
     next_address: u64,
 }
@@ -43,6 +45,13 @@ impl State {
         match self.failures.iter().position(|(failing, _)| *failing == name) {
             Some(at) => Err(self.failures.remove(at).1),
             None => Ok(()),
+        }
+    }
+
+    fn alive(&self, ctx: Ctx) -> Result<(), CuResult> {
+        match self.failed {
+            Some((failed, code)) if failed == ctx => Err(code),
+            _ => Ok(()),
         }
     }
 
@@ -129,8 +138,9 @@ impl Gpu for Model {
         Ok(Event(state.events.len() - 1))
     }
 
-    fn record(&self, _: Ctx, event: Event) -> Result<(), CuResult> {
+    fn record(&self, ctx: Ctx, event: Event) -> Result<(), CuResult> {
         let mut state = self.state.lock();
+        state.alive(ctx)?;
         state.forbidden("record")?;
         state.events[event.0] = state.submitted;
         Ok(())
@@ -146,15 +156,17 @@ impl Gpu for Model {
         Ok(state.events[event.0] <= state.completed)
     }
 
-    fn wait(&self, _: Ctx, event: Event) -> Result<(), CuResult> {
+    fn wait(&self, ctx: Ctx, event: Event) -> Result<(), CuResult> {
         let mut state = self.state.lock();
+        state.alive(ctx)?;
         state.forbidden("wait")?;
         state.ordered = state.ordered.max(state.events[event.0]);
         Ok(())
     }
 
-    fn synchronize(&self, _: Ctx) -> Result<(), CuResult> {
+    fn synchronize(&self, ctx: Ctx) -> Result<(), CuResult> {
         let mut state = self.state.lock();
+        state.alive(ctx)?;
         state.forbidden("synchronize")?;
         state.completed = state.submitted;
         Ok(())

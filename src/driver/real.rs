@@ -32,12 +32,25 @@ pub struct Calls {
     pub event_create: unsafe extern "C" fn(*mut *mut c_void, c_uint) -> CuResult,
     /// `cuEventQuery`
     pub event_query: unsafe extern "C" fn(*mut c_void) -> CuResult,
+    /// `cuCtxGetId`, driver 12.0 and later
+    pub ctx_id: Option<unsafe extern "C" fn(*mut c_void, *mut u64) -> CuResult>,
     /// `cuDevicePrimaryCtxGetState`
     pub primary_state: Option<unsafe extern "C" fn(c_int, *mut c_uint, *mut c_int) -> CuResult>,
     /// `cuThreadExchangeStreamCaptureMode`
     pub exchange_mode: Option<unsafe extern "C" fn(*mut c_uint) -> CuResult>,
     /// `cuStreamIsCapturing`
     pub stream_capturing: Option<unsafe extern "C" fn(*mut c_void, *mut c_uint) -> CuResult>,
+    /// `cuStreamGetCaptureInfo_v2`: stream, status, id, graph, dependencies, their number
+    pub capture_info: Option<
+        unsafe extern "C" fn(
+            *mut c_void,
+            *mut c_uint,
+            *mut u64,
+            *mut *mut c_void,
+            *mut *const c_void,
+            *mut usize,
+        ) -> CuResult,
+    >,
     /// `cuCtxRecordEvent`, driver 12.5 and later
     pub ctx_record: Option<unsafe extern "C" fn(*mut c_void, *mut c_void) -> CuResult>,
     /// `cuCtxWaitEvent`, driver 12.5 and later
@@ -96,14 +109,25 @@ pub fn current_ctx() -> Option<Ctx> {
 
 /// The device ordinal of the calling thread's current context.
 pub fn current_device() -> Option<u32> {
+    let _within = Within::enter();
     let mut device = -1;
     // SAFETY: writes one integer to our local.
     let result = unsafe { (calls()?.ctx_device)(&raw mut device) };
     if result == CuResult::SUCCESS { u32::try_from(device).ok() } else { None }
 }
 
+/// The driver's id of a context's life, if it tells.
+pub fn ctx_id(ctx: Ctx) -> Option<u64> {
+    let _within = Within::enter();
+    let mut id = 0;
+    // SAFETY: a context that its owner has not destroyed; writes one integer to our local.
+    let result = unsafe { (calls()?.ctx_id?)(ctx.0 as *mut c_void, &raw mut id) };
+    (result == CuResult::SUCCESS).then_some(id)
+}
+
 /// Whether the primary context of `device` is alive, if the driver says so.
 pub fn primary_active(device: i32) -> Option<bool> {
+    let _within = Within::enter();
     let (mut flags, mut active) = (0, 0);
     // SAFETY: writes two integers to our locals.
     let result = unsafe { (calls()?.primary_state?)(device, &raw mut flags, &raw mut active) };
@@ -112,6 +136,7 @@ pub fn primary_active(device: i32) -> Option<bool> {
 
 /// The device's memory in bytes, as the driver tells it.
 pub fn device_total(device: u32) -> Option<u64> {
+    let _within = Within::enter();
     let mut bytes = 0;
     // SAFETY: writes one integer to our local.
     let result = unsafe { (calls()?.total_mem)(&raw mut bytes, device as c_int) };
@@ -120,6 +145,7 @@ pub fn device_total(device: u32) -> Option<u64> {
 
 /// The device's name; empty if the driver does not tell.
 pub fn device_name(device: u32) -> String {
+    let _within = Within::enter();
     let mut text = [0u8; 256];
     let Some(calls) = calls() else { return String::new() };
     // SAFETY: writes at most the given length, NUL included, to our local.
@@ -132,6 +158,7 @@ pub fn device_name(device: u32) -> String {
 
 /// Free bytes of the current context's device, as the driver tells them.
 pub fn driver_free() -> Option<u64> {
+    let _within = Within::enter();
     let (mut free, mut total) = (0, 0);
     // SAFETY: writes two integers to our locals.
     let result = unsafe { (calls()?.mem_info)(&raw mut free, &raw mut total) };
@@ -140,10 +167,30 @@ pub fn driver_free() -> Option<u64> {
 
 /// Whether a stream captures, or has captured and been invalidated without an end; `None` if the driver cannot tell.
 pub fn stream_capturing(stream: usize) -> Option<bool> {
+    let _within = Within::enter();
     let mut status = 0;
     // SAFETY: a stream that its owner has not destroyed (the caller tracks that); writes one integer to our local.
     let result = unsafe { (calls()?.stream_capturing?)(stream as *mut c_void, &raw mut status) };
     (result == CuResult::SUCCESS).then_some(status != 0)
+}
+
+/// The graph that a stream captures into; `None` if it does not capture, or the driver cannot tell.
+pub fn captured_into(stream: usize) -> Option<usize> {
+    const ACTIVE: c_uint = 1;
+    let _within = Within::enter();
+    let (mut status, mut id, mut graph) = (0, 0, std::ptr::null_mut());
+    // SAFETY: the caller's stream; writes to our locals, and nothing where null is given.
+    let result = unsafe {
+        (calls()?.capture_info?)(
+            stream as *mut c_void,
+            &raw mut status,
+            &raw mut id,
+            &raw mut graph,
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+        )
+    };
+    (result == CuResult::SUCCESS && status == ACTIVE && !graph.is_null()).then_some(graph as usize)
 }
 
 /// Runs `body` with this thread's capture mode relaxed, so that calls which other modes forbid neither fail nor kill a

@@ -5,13 +5,14 @@
 //! never take it.
 
 use super::fence::Fence;
-use super::{Ctx, CuResult, Gpu};
+use super::{Ctx, CuResult, Gpu, is_sticky};
 use crate::policy::{DeviceAccount, Rounding};
 use crate::pool::{BlockState, Claim, Claimed, Epoch, Fit, Heap, Idle, Index, Rules, Usage};
 use crate::report::model::DriverTime;
 use crate::stats::{AtomicCounts, Counts, SizeHistogram, fragmentation};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// Frees after which the current epoch is sealed even if nobody has missed.
@@ -101,8 +102,8 @@ pub(super) struct Inner {
 
 /// The pool of one context.
 pub struct Server<G: Gpu> {
-    pub(super) ctx: Ctx,
-    pub(super) member: u64,
+    ctx: AtomicUsize,
+    member: AtomicU64,
     pub(super) fence: &'static Fence<G>,
     pub(super) books: &'static DeviceBooks,
     pub(super) tuning: Tuning,
@@ -110,7 +111,7 @@ pub struct Server<G: Gpu> {
     pub(super) growing: Mutex<()>,
     pub(super) alive: AtomicBool,
     /// The code of an error that the context will not recover from; 0 for none.
-    pub(super) sticky: AtomicU64,
+    pub(super) sticky: Arc<AtomicI32>,
 }
 
 impl<G: Gpu> Server<G> {
@@ -139,22 +140,33 @@ impl<G: Gpu> Server<G> {
             peak: PeakMoment::default(),
             driver_time: DriverTime::default(),
         };
+        let sticky = Arc::new(AtomicI32::new(0));
         Server {
-            ctx,
-            member: fence.join(ctx),
+            ctx: AtomicUsize::new(ctx.0),
+            member: AtomicU64::new(fence.join(ctx, Arc::clone(&sticky))),
             fence,
             books,
             tuning,
             inner: Mutex::new(inner),
             growing: Mutex::new(()),
             alive: AtomicBool::new(true),
-            sticky: AtomicU64::new(0),
+            sticky,
         }
     }
 
     /// The context that is served.
+    #[inline]
     pub fn ctx(&self) -> Ctx {
-        self.ctx
+        Ctx(self.ctx.load(Ordering::Acquire))
+    }
+
+    /// Serves another context of the same device once the last one has ended; the figures go on.
+    pub fn revive(&self, ctx: Ctx) {
+        debug_assert!(!self.is_alive(), "one context at a time");
+        self.sticky.store(0, Ordering::Release);
+        self.ctx.store(ctx.0, Ordering::Release);
+        self.member.store(self.fence.join(ctx, Arc::clone(&self.sticky)), Ordering::Release);
+        self.alive.store(true, Ordering::Release);
     }
 
     /// The device's books.
@@ -171,7 +183,7 @@ impl<G: Gpu> Server<G> {
     pub fn sticky_error(&self) -> Option<CuResult> {
         match self.sticky.load(Ordering::Acquire) {
             0 => None,
-            code => Some(CuResult(code as i32)),
+            code => Some(CuResult(code)),
         }
     }
 
@@ -231,9 +243,12 @@ impl<G: Gpu> Server<G> {
     }
 
     /// Takes a block back that a free has claimed. Calls nothing but, once in so many frees, for a seal.
-    pub fn free(&self, claimed: Claimed) {
+    ///
+    /// # Errors
+    /// The error that the context has failed with: the driver would answer with it, too.
+    pub fn free(&self, claimed: Claimed) -> Result<(), CuResult> {
         if self.tuning.free_sync {
-            self.fence.host_wait(self.ctx);
+            self.fence.host_wait(self.ctx());
         }
         let mut inner = self.inner.lock();
         let epoch = self.fence.current();
@@ -246,6 +261,7 @@ impl<G: Gpu> Server<G> {
             drop(inner);
             self.fence.seal();
         }
+        self.sticky_error().map_or(Ok(()), Err)
     }
 
     /// The claims that [`Index::claim`] could not decide without the heap's lock.
@@ -302,10 +318,11 @@ impl<G: Gpu> Server<G> {
 
     /// Gives one region back if it is still idle; returns its bytes.
     pub(super) fn return_region(&self, region: &Idle) -> u64 {
+        let Some(_touch) = self.fence.touch().filter(|_| self.is_alive()) else { return 0 };
         // Out of the books first: the driver may hand the address out again at once.
         let Some(size) = self.inner.lock().heap.take_region(region.addr) else { return 0 };
         let begun = Instant::now();
-        match self.fence.gpu().mem_free(self.ctx, region.addr) {
+        match self.fence.gpu().mem_free(self.ctx(), region.addr) {
             Ok(()) => {
                 self.books.account.release_pool(size);
                 let mut inner = self.inner.lock();
@@ -316,10 +333,11 @@ impl<G: Gpu> Server<G> {
             }
             Err(code) => {
                 self.note_error(code);
-                if self.is_alive() {
-                    // It was known a moment ago, so it can be known again.
-                    let _ = self.inner.lock().heap.add_region(region.addr, size);
-                }
+                // Back as it was: its memory may still be in use. It was known a moment ago and can be known again.
+                let mut inner = self.inner.lock();
+                let epoch = self.fence.current();
+                inner.newest_freed = epoch;
+                let _ = inner.heap.add_region_pending(region.addr, size, epoch);
                 0
             }
         }
@@ -327,7 +345,7 @@ impl<G: Gpu> Server<G> {
 
     /// Bytes in regions that hold no live block.
     pub fn idle_bytes(&self) -> u64 {
-        self.inner.lock().heap.usage().idle
+        self.inner.lock().heap.idle()
     }
 
     /// The context has died: its memory is gone, and no call is made on it any more.
@@ -335,9 +353,9 @@ impl<G: Gpu> Server<G> {
         if !self.alive.swap(false, Ordering::AcqRel) {
             return;
         }
-        self.fence.leave(self.member);
+        self.fence.leave(self.member.load(Ordering::Acquire));
         let mut inner = self.inner.lock();
-        let reserved = inner.heap.usage().reserved.current;
+        let reserved = inner.heap.reserved().current;
         inner.heap.clear();
         drop(inner);
         self.books.account.release_pool(reserved);
@@ -345,7 +363,7 @@ impl<G: Gpu> Server<G> {
 
     /// Remembers errors that a context does not recover from: from then on the driver answers every call itself.
     pub(super) fn note_error(&self, code: CuResult) {
-        if is_sticky(code) && self.sticky.swap(code.0 as u64, Ordering::AcqRel) == 0 {
+        if is_sticky(code) && self.sticky.swap(code.0, Ordering::AcqRel) == 0 {
             tracing::warn!(code = code.0, "the context has failed; its calls go to the driver from now on");
         }
     }
@@ -414,9 +432,4 @@ fn live_sizes(heap: &Heap) -> SizeHistogram {
     let blocks = heap.snapshot().into_iter().flat_map(|region| region.blocks);
     blocks.filter(|block| block.state == BlockState::Live).for_each(|block| sizes.record(block.requested));
     sizes
-}
-
-/// Errors after which a context answers every call with the same code (CUDA's "sticky" errors).
-pub fn is_sticky(code: CuResult) -> bool {
-    matches!(code.0, 214 | 220 | 700 | 702 | 708..=711 | 714..=719 | 721 | 999)
 }

@@ -12,12 +12,24 @@ pub struct StreamKey {
     thread: u64,
 }
 
+/// `CU_STREAM_PER_THREAD`.
 const PER_THREAD: usize = 2;
+
+/// What stands for the null stream of an entry point: the legacy stream, or the calling thread's own.
+pub fn handle_of(handle: usize, per_thread: bool) -> usize {
+    if handle == 0 && per_thread { PER_THREAD } else { handle }
+}
+
+/// The graph that a stream captures into, if it captures. Costs one load while nothing captures.
+pub fn graph_of(handle: usize, per_thread: bool) -> Option<usize> {
+    let capturing = contexts::fence().is_some_and(|fence| fence.gate().capturing());
+    if capturing { real::captured_into(handle_of(handle, per_thread)) } else { None }
+}
 
 impl StreamKey {
     /// The key of `handle` as passed to an entry point whose null stream is the legacy one, or the per-thread one.
     pub fn new(handle: usize, per_thread: bool) -> StreamKey {
-        let handle = if handle == 0 && per_thread { PER_THREAD } else { handle };
+        let handle = handle_of(handle, per_thread);
         // SAFETY: no arguments; the id of the calling thread.
         let this_thread = unsafe { libc::pthread_self() };
         let thread = if handle == PER_THREAD { this_thread } else { 0 };
@@ -54,9 +66,20 @@ pub fn end(key: StreamKey, call: impl FnOnce() -> CuResult) -> CuResult {
     result
 }
 
-/// The stream is gone, and a capture on it with it.
-pub fn forget(handle: usize) {
-    closed(StreamKey::new(handle, false));
+/// Destroys a stream by `call`, and a capture on it with it. The stream is forgotten before the call, after which its
+/// handle may at once be another stream's; until the call is over the capture still counts.
+pub fn while_destroying(handle: usize, call: impl FnOnce() -> CuResult) -> CuResult {
+    let key = StreamKey::new(handle, false);
+    let open = OPEN.lock().as_mut().and_then(|open| open.remove(&key));
+    let result = call();
+    if let Some(ctx) = open {
+        if result == CuResult::SUCCESS {
+            one_ended();
+        } else {
+            OPEN.lock().get_or_insert_default().insert(key, ctx);
+        }
+    }
+    result
 }
 
 /// The context is gone, and all captures on its streams with it.
@@ -69,7 +92,13 @@ pub fn forget_context(ctx: Ctx) {
 
 fn closed(key: StreamKey) {
     let was_open = OPEN.lock().as_mut().is_some_and(|open| open.remove(&key).is_some());
-    if was_open && let Some(fence) = contexts::fence() {
+    if was_open {
+        one_ended();
+    }
+}
+
+fn one_ended() {
+    if let Some(fence) = contexts::fence() {
         fence.gate().ended();
     }
 }

@@ -1,8 +1,8 @@
 //! Which contexts live, and the pool of each.
 //!
 //! A context's handle is no key: after a reset the next context often has the same value. So a pool belongs to one
-//! *life* of a context. While a call that may end the context is under way its pool is *suspended* (nothing is served
-//! from it); afterwards it either resumes or has ended for good, and a new life gets a new pool.
+//! *life* of a context; when that has ended, the pool is empty and serves the next context of its device. While a call that may end the context is under way its pool is *suspended* (nothing is served
+//! from it); afterwards it either resumes or has ended.
 
 use crate::driver::external::Ledger;
 use crate::driver::fence::Fence;
@@ -12,23 +12,25 @@ use crate::driver::{Ctx, CuResult};
 use crate::life::{captures, notes, process};
 use crate::policy::{Conf, DeviceAccount};
 use crate::pool::Index;
-use crate::stats::AtomicCounts;
+use crate::stats::{AtomicCounts, ExternalKind};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Lives of contexts that get a pool; later ones are forwarded.
-const LIVES: usize = 4096;
+/// Contexts alive at once that get a pool; more are forwarded.
+const LIVES: usize = 1024;
 /// Devices that are accounted for.
 pub const DEVICES: usize = 64;
 
-/// The pool of one life of a context.
+/// A pool, and the life of a context that it serves.
 pub struct Life {
     /// The pool.
     pub server: Server<RealGpu>,
     /// The device's ordinal.
     pub device: u32,
+    /// The driver's id of the context, never given twice; 0 if the driver does not tell.
+    id: AtomicU64,
     suspended: AtomicU64,
 }
 
@@ -108,21 +110,33 @@ fn find(ctx: Ctx) -> Option<(usize, &'static Life)> {
 }
 
 fn create(ctx: Ctx) -> Option<(usize, &'static Life)> {
-    let device = real::current_device()?;
     let (fence, conf) = (fence()?, process::conf()?);
-    let books = books(device)?;
+    // From here on no context ends, so what is read of this one stays true.
+    let _touch = fence.touch()?;
+    let device = real::current_device().filter(|_| real::current_ctx() == Some(ctx))?;
+    let (books, id) = (books(device)?, real::ctx_id(ctx).unwrap_or(0));
     let _one_at_a_time = CREATING.lock();
     if let Some((at, life)) = find(ctx) {
         return (!life.is_suspended()).then_some((at, life));
     }
-    let at = LIVED.load(Ordering::Acquire);
-    let Some(slot) = LIFE.get(at) else {
-        notes::add(format!("more than {LIVES} contexts: later ones are not pooled"));
-        return None;
+    let lived = LIVED.load(Ordering::Acquire).min(LIVES);
+    let ended = |life: &&Life| life.device == device && !life.server.is_alive() && !life.is_suspended();
+    let free = (0..lived).filter_map(|at| Some((at, by_owner(at as u32)?))).find(|(_, life)| ended(life));
+    let (at, life) = if let Some((at, life)) = free {
+        life.id.store(id, Ordering::Release);
+        life.server.revive(ctx);
+        (at, life)
+    } else {
+        let Some(slot) = LIFE.get(lived) else {
+            notes::add(format!("more than {LIVES} contexts at once: later ones are not pooled"));
+            return None;
+        };
+        let server = Server::new(ctx, lived as u32, &INDEX, fence, books, tuning(conf));
+        let (id, suspended) = (AtomicU64::new(id), AtomicU64::new(0));
+        let life: &'static Life = slot.get_or_init(|| Box::new(Life { server, device, id, suspended }));
+        LIVED.store(lived + 1, Ordering::Release);
+        (lived, life)
     };
-    let server = Server::new(ctx, at as u32, &INDEX, fence, books, tuning(conf));
-    let life = slot.get_or_init(|| Box::new(Life { server, device, suspended: AtomicU64::new(0) }));
-    LIVED.store(at + 1, Ordering::Release);
     tracing::info!(?ctx, device, owner = at, "serving a context");
     Some((at, life))
 }
@@ -143,7 +157,8 @@ pub fn books(device: u32) -> Option<&'static DeviceBooks> {
     if let Some(books) = slot.get() {
         return Some(books);
     }
-    let total = real::device_total(device)?;
+    // Asked before the slot is held: a driver call must not be made under a lock.
+    let (total, name) = (real::device_total(device)?, real::device_name(device));
     let limit = process::conf()?.limit_for(device, total);
     Some(slot.get_or_init(|| DeviceBooks {
         account: DeviceAccount::new(total, limit.bytes),
@@ -152,7 +167,7 @@ pub fn books(device: u32) -> Option<&'static DeviceBooks> {
         reclaim,
         reclaimable,
         device,
-        name: real::device_name(device),
+        name,
     }))
 }
 
@@ -175,6 +190,7 @@ fn alive_on(device: u32) -> impl Iterator<Item = &'static Life> {
 
 fn reclaim(device: u32, bytes: u64) -> u64 {
     let mut returned = 0;
+    let Some(_touch) = FENCE.get().and_then(Fence::touch) else { return 0 };
     for life in alive_on(device) {
         if returned >= bytes {
             break;
@@ -203,19 +219,42 @@ pub fn primary(device: u32) -> Option<Ctx> {
     }
 }
 
+/// Whether the primary context of `device`, just released, has ended: it is inactive, or another thread has already
+/// begun a new life of it, which has another id.
+pub fn primary_has_ended(device: i32) -> bool {
+    if real::primary_active(device) == Some(false) {
+        return true;
+    }
+    let life = u32::try_from(device).ok().and_then(primary).and_then(find);
+    life.is_some_and(|(_, life)| {
+        let id = life.id.load(Ordering::Acquire);
+        id != 0 && Some(id) != real::ctx_id(life.server.ctx())
+    })
+}
+
+/// The context that memory of `kind` ends with, by its handle; 0 if it outlives the current one: stream-ordered memory is
+/// the device's, which only a reset of the primary context takes back.
+pub fn ends_with(kind: ExternalKind) -> usize {
+    let Some(ctx) = real::current_ctx() else { return 0 };
+    let outlives = kind == ExternalKind::Async
+        && !PRIMARY.iter().any(|primary| primary.load(Ordering::Acquire) == ctx.0);
+    if outlives { 0 } else { ctx.0 }
+}
+
 /// Runs a driver call that may end `ctx`: nothing is served from its pool meanwhile, and if `call` says that the context
 /// has ended, its pool ends, with everything that was charged to it.
 pub fn while_ending(ctx: Option<Ctx>, call: impl FnOnce() -> (CuResult, bool)) -> CuResult {
     let life = ctx.and_then(find).map(|(_, life)| life);
-    if let Some(fence) = FENCE.get() {
-        fence.hold();
-    }
+    let _ending = FENCE.get().map(Fence::end);
     if let Some(life) = life {
         life.suspend();
     }
     let (result, ended) = call();
     if ended && let Some(ctx) = ctx {
         captures::forget_context(ctx);
+        for primary in &PRIMARY {
+            let _ = primary.compare_exchange(ctx.0, 0, Ordering::AcqRel, Ordering::Acquire);
+        }
         for (_, entry) in LEDGER.remove_context(ctx.0) {
             if let Some(books) = books(entry.device) {
                 books.account.release_external(entry.kind, entry.bytes);
@@ -228,9 +267,6 @@ pub fn while_ending(ctx: Option<Ctx>, call: impl FnOnce() -> (CuResult, bool)) -
             tracing::info!(ctx = ?life.server.ctx(), "a context has ended");
         }
         life.resume();
-    }
-    if let Some(fence) = FENCE.get() {
-        fence.resume();
     }
     result
 }

@@ -6,7 +6,7 @@
 //! | `Active` | serves | the first CUDA call, configuration good |
 //! | `Off` | forwards everything, writes nothing | `GPUCACHE_DISABLE=1` |
 //! | `Refusing` | every hooked call fails | the configuration in our own variable cannot be honoured |
-//! | `Child` | forwards everything, takes no lock, writes nothing | `fork` |
+//! | `Child` | forwards everything, takes no lock, writes nothing | `fork` after `cuInit` |
 //! | `Degraded` | forwards; frees of pooled blocks are swallowed | an internal fault |
 //!
 //! `New` leads to one of the first three; `Child` and `Degraded` are final.
@@ -14,7 +14,7 @@
 use super::{exit, logging, notes, say};
 use crate::driver::real;
 use crate::policy::{Conf, conf};
-use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 use std::sync::{Once, OnceLock};
 use std::time::Instant;
 
@@ -38,6 +38,7 @@ const DEGRADED: u8 = 5;
 
 static MODE: AtomicU8 = AtomicU8::new(NEW);
 static OWNER_PID: AtomicI32 = AtomicI32::new(0);
+static INITIALISED: AtomicBool = AtomicBool::new(false);
 static START: Once = Once::new();
 static LOADED_AT: OnceLock<Instant> = OnceLock::new();
 static CONF: OnceLock<Conf> = OnceLock::new();
@@ -103,7 +104,16 @@ pub fn is_owner() -> bool {
 
 fn ensure_started() {
     if MODE.load(Ordering::Acquire) == NEW {
-        START.call_once(start);
+        START.call_once(|| {
+            // SAFETY: a handler that stores one atomic. First of all: a child forked from here on never waits for us.
+            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+            if std::panic::catch_unwind(start).is_err() {
+                say::line(
+                    "internal fault at the start; everything goes to the driver, uncached and uncapped",
+                );
+                MODE.store(OFF, Ordering::Release);
+            }
+        });
     }
 }
 
@@ -114,7 +124,7 @@ fn start() {
         .filter(|n| n.starts_with("GPUCACHE"))
         .collect();
     logging::start(parsed.conf.log());
-    let disabled = parsed.conf.is_disabled() && parsed.errors.is_empty();
+    let disabled = parsed.conf.is_disabled();
     if !disabled {
         for warning in
             parsed.warnings.iter().chain(&conf::unknown_variables(names.iter().map(String::as_str)))
@@ -140,17 +150,27 @@ fn start() {
     // SAFETY: no arguments, cannot fail.
     OWNER_PID.store(unsafe { libc::getpid() }, Ordering::Release);
     if mode == ACTIVE {
-        // SAFETY: a handler that stores one atomic.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         exit::arm();
     }
-    MODE.store(mode, Ordering::Release);
+    let _ = MODE.compare_exchange(NEW, mode, Ordering::AcqRel, Ordering::Acquire);
 }
 
 /// In a forked child: the driver does not work there, any lock may be held by a thread that no longer exists, and the
 /// numbers are the parent's.
+///
+/// Unless the parent has not initialised CUDA: then the child may, and is as good an owner as its parent was.
 extern "C" fn in_child() {
-    MODE.store(CHILD, Ordering::Release);
+    if INITIALISED.load(Ordering::Acquire) {
+        MODE.store(CHILD, Ordering::Release);
+    } else {
+        // SAFETY: no arguments, cannot fail.
+        OWNER_PID.store(unsafe { libc::getpid() }, Ordering::Release);
+    }
+}
+
+/// The driver has been initialised.
+pub fn initialised() {
+    INITIALISED.store(true, Ordering::Release);
 }
 
 /// Ends the pool after an internal fault, and says so once.

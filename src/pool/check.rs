@@ -6,7 +6,7 @@ use super::GRANULE;
 use super::classes::{CELL, SMALL_MAX, class};
 use super::heap::{Heap, OBJECT};
 use super::lists::{NO_SLAB, QUARTERS};
-use super::record::{Id, NONE, State};
+use super::record::{Id, NONE, Record, State};
 use super::region::{PAGE, Region};
 use super::slab::Slab;
 
@@ -157,6 +157,14 @@ impl Heap {
         }
         ensure!(self.queue.1 == before, "the queue's last block is wrong");
         ensure!(pending.is_empty(), "pending blocks {pending:?} are not queued");
+        let slabs = self.slabs.iter().filter(|slab| slab.block != NONE);
+        let objects = slabs.flat_map(|slab| slab.first..slab.first + slab.fresh).map(|id| arena.get(id));
+        let freed = objects.filter(|object| object.state() == State::Pending).map(Record::epoch).max();
+        let (newest, told) = (epoch.max(freed.unwrap_or(0)), self.newest_pending());
+        ensure!(
+            newest <= told.unwrap_or(self.retired),
+            "epoch {newest} is pending, and the newest is said to be {told:?}"
+        );
         Ok(())
     }
 

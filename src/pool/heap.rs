@@ -54,6 +54,8 @@ pub struct Heap {
     pub(super) queue: (Id, Id),
     /// Every epoch up to this one is over.
     pub(super) retired: Epoch,
+    /// Newest epoch under which an object was freed; 0 once no slab is left.
+    pub(super) newest_object: Epoch,
     pub(super) slabs: Vec<Slab>,
     pub(super) spare_slabs: Vec<u32>,
     pub(super) lists: [SlabLists; CLASSES],
@@ -76,6 +78,7 @@ impl Heap {
             regions: Regions::default(),
             queue: (NONE, NONE),
             retired: 0,
+            newest_object: 0,
             slabs: Vec::new(),
             spare_slabs: Vec::new(),
             lists: [SlabLists::EMPTY; CLASSES],

@@ -22,11 +22,15 @@ impl Heap {
     fn block_epoch(&self, need: u64) -> Option<Epoch> {
         let arena = &self.index.arena;
         let (first, last) = self.queue;
-        if last == NONE {
+        if last == NONE || self.gauges.pending + self.gauges.clean < need {
             return None;
         }
         let (mut low, mut high) = (arena.get(first).epoch(), arena.get(last).epoch());
-        if !self.would_serve(high, need) {
+        // Mostly a block that is large enough by itself answers, and then nothing freed after it is looked at. Under
+        // `max_split` it may be the joining that puts it out of reach, so that has the last word.
+        if let Some(alone) = self.first_alone(need).filter(|&epoch| self.would_serve(epoch, need)) {
+            high = alone;
+        } else if !self.would_serve(high, need) {
             return None;
         }
         // Serving is monotone in the epoch but for `max_split`, where joined blocks may grow out of reach: then the answer
@@ -40,6 +44,20 @@ impl Heap {
             }
         }
         Some(high)
+    }
+
+    /// Epoch of the oldest pending block that serves `need` without its neighbours.
+    fn first_alone(&self, need: u64) -> Option<Epoch> {
+        let arena = &self.index.arena;
+        let mut id = self.queue.0;
+        while id != NONE {
+            let record = arena.get(id);
+            if self.serves(record.size(), need) {
+                return Some(record.epoch());
+            }
+            id = record.right();
+        }
+        None
     }
 
     /// Whether the end of `epoch` would make a clean block that serves `need`.

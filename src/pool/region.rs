@@ -130,16 +130,35 @@ impl Heap {
     /// beyond 49 bits or overlaps a known region, or when the records are exhausted: then the memory cannot be pooled.
     #[must_use]
     pub fn add_region(&mut self, addr: u64, size: u64) -> bool {
+        let Some(id) = self.insert_region(addr, size) else { return false };
+        self.bin(id);
+        true
+    }
+
+    /// The same for memory that the GPU may still use: all of it is pending under `epoch`. For a region that was taken
+    /// out with [`take_region`](Heap::take_region) and that the driver then would not take back.
+    #[must_use]
+    pub fn add_region_pending(&mut self, addr: u64, size: u64, epoch: Epoch) -> bool {
+        let Some(id) = self.insert_region(addr, size) else { return false };
+        if let Some(region) = self.regions.get_mut(self.index.arena.get(id).region()) {
+            region.epoch = epoch;
+        }
+        self.release_block(id, epoch);
+        true
+    }
+
+    /// A region of one free block, which is in no list yet.
+    fn insert_region(&mut self, addr: u64, size: u64) -> Option<Id> {
         if addr.checked_add(size).is_none()
             || !addr.is_multiple_of(super::GRANULE)
             || !size.is_multiple_of(super::GRANULE)
         {
-            return false;
+            return None;
         }
-        let Some(id) = self.new_record() else { return false };
+        let id = self.new_record()?;
         if !self.index.add_region(addr, size, self.owner) {
             self.spare_record(id);
-            return false;
+            return None;
         }
         let region = Region {
             addr,
@@ -159,8 +178,7 @@ impl Heap {
         record.set_region(slot);
         self.gauges.reserved.add(size);
         self.gauges.idle += size;
-        self.bin(id);
-        true
+        Some(id)
     }
 
     /// Appends the regions without a live block, by address. A slab without live objects does not keep a region busy.

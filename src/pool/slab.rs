@@ -151,6 +151,7 @@ impl Heap {
         }
         slab.tail = id;
         slab.epoch = slab.epoch.max(epoch);
+        self.newest_object = self.newest_object.max(epoch);
         slab.live -= 1;
         self.gauges.objects -= record.size();
         let (empty, number, epoch, region) = (slab.live == 0, slab.class, slab.epoch, block.region());
@@ -208,6 +209,9 @@ impl Heap {
         slab.block = NONE;
         self.spare_slabs.push(slot);
         self.gauges.slabs -= block.size();
+        if self.gauges.slabs == 0 {
+            self.newest_object = 0;
+        }
         self.index.unset(block.addr(), block.size(), id);
     }
 

@@ -2,7 +2,7 @@
 
 use super::Epoch;
 use super::classes::class;
-use super::gauges::Usage;
+use super::gauges::{Gauge, Usage};
 use super::heap::Heap;
 use super::record::{Id, NONE, State};
 
@@ -131,9 +131,40 @@ impl Heap {
         }
     }
 
-    /// The newest epoch under which anything of the heap waits, if any does.
+    /// What the program asked for and holds, in bytes. O(1).
+    pub fn requested(&self) -> Gauge {
+        self.gauges.requested
+    }
+
+    /// The blocks that the program holds, in bytes. O(1).
+    pub fn allocated(&self) -> Gauge {
+        self.gauges.allocated
+    }
+
+    /// The regions, in bytes. O(1).
+    pub fn reserved(&self) -> Gauge {
+        self.gauges.reserved
+    }
+
+    /// Bytes of regions without a live block: what can be given back to the driver. O(1).
+    pub fn idle(&self) -> u64 {
+        self.gauges.idle
+    }
+
+    /// Bytes of blocks that wait for their epoch's end; without the free objects of slabs. O(1).
+    pub fn pending(&self) -> u64 {
+        self.gauges.pending
+    }
+
+    /// The newest epoch under which anything of the heap waits, if any does. O(1).
+    ///
+    /// Never older than what waits. It may be newer for a while, where the newest free was of an object that has been
+    /// handed out or given back to the driver since.
     pub fn newest_pending(&self) -> Option<Epoch> {
-        self.regions.iter().map(|(_, region)| region.epoch).max().filter(|&epoch| epoch > self.retired)
+        // The queue is in order, so its last block is its newest.
+        let (_, last) = self.queue;
+        let block = if last == NONE { 0 } else { self.index.arena.get(last).epoch() };
+        Some(block.max(self.newest_object)).filter(|&epoch| epoch > self.retired)
     }
 
     /// All regions and blocks, by address. O(blocks).

@@ -4,6 +4,7 @@
  * amount again: a refusal must cost nothing. With `after-cache`, plain memory has been taken and freed before.
  *
  *   hog KIND MIB [after-cache]
+ *   hog KIND BYTESb
  */
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -19,6 +20,8 @@ static struct block {
 } block[MAX];
 static const char *kind;
 static size_t bytes;
+/* Of what has two extents: a row in bytes, and how many. Rows of odd sizes are not what an aligned row is. */
+static size_t row = 1 << 20, rows;
 static void *const untouched = (void *)0x5a5a5a5a;
 
 /* The driver's functions, found through the runtime: this program is linked with the runtime only. */
@@ -38,10 +41,10 @@ static int take(struct block *b) {
     size_t pitch = 0x5a5a;
     int e;
     if (is("malloc")) e = cudaMalloc(&p, bytes);
-    else if (is("pitch")) e = cudaMallocPitch(&p, &pitch, 1 << 20, bytes >> 20);
+    else if (is("pitch")) e = cudaMallocPitch(&p, &pitch, row, rows);
     else if (is("3d")) {
         struct cudaPitchedPtr pp = {p, 0, 0, 0};
-        e = cudaMalloc3D(&pp, (struct cudaExtent){1 << 20, bytes >> 20, 1});
+        e = cudaMalloc3D(&pp, (struct cudaExtent){row, rows, 1});
         p = pp.ptr;
     } else if (is("managed")) e = cudaMallocManaged(&p, bytes, cudaMemAttachGlobal);
     else if (is("async")) e = cudaMallocAsync(&p, bytes, 0);
@@ -51,16 +54,16 @@ static int take(struct block *b) {
         e = cudaMallocFromPoolAsync(&p, bytes, pool, 0);
     } else if (is("array")) {
         struct cudaChannelFormatDesc d = {32, 0, 0, 0, cudaChannelFormatKindFloat};
-        e = cudaMallocArray((cudaArray_t *)&p, &d, 1 << 14, bytes >> 16, 0);
+        e = cudaMallocArray((cudaArray_t *)&p, &d, row / 4, rows, 0);
     } else if (is("mipmap")) {
         CUresult (*create)(CUmipmappedArray *, const CUDA_ARRAY3D_DESCRIPTOR *, unsigned);
         *(void **)&create = driver("cuMipmappedArrayCreate", 5000);
-        CUDA_ARRAY3D_DESCRIPTOR d = {1 << 14, bytes >> 16, 0, CU_AD_FORMAT_FLOAT, 1, 0};
+        CUDA_ARRAY3D_DESCRIPTOR d = {row / 4, rows, 0, CU_AD_FORMAT_FLOAT, 1, 0};
         e = create((CUmipmappedArray *)&p, &d, 1);
     } else if (is("array3d")) {
         CUresult (*create)(CUarray *, const CUDA_ARRAY3D_DESCRIPTOR *);
         *(void **)&create = driver("cuArray3DCreate", 3020);
-        CUDA_ARRAY3D_DESCRIPTOR d = {1 << 10, 1 << 4, bytes >> 16, CU_AD_FORMAT_FLOAT, 1, 0};
+        CUDA_ARRAY3D_DESCRIPTOR d = {row / 64, 1 << 4, rows, CU_AD_FORMAT_FLOAT, 1, 0};
         e = create((CUarray *)&p, &d);
     } else if (is("vmm")) {
         CUresult (*create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long);
@@ -101,7 +104,12 @@ static void fill_cache(void) {
 int main(int argc, char **argv) {
     if (argc < 3) FAIL("hog KIND MIB");
     kind = argv[1];
-    bytes = strtoull(argv[2], NULL, 10) << 20;
+    char *unit;
+    bytes = strtoull(argv[2], &unit, 10);
+    if (*unit != 'b') bytes <<= 20;
+    if (is("array") || is("mipmap") || is("array3d")) row = 1 << 16;
+    if (*unit == 'b') row = is("array3d") ? 6400 : 3000;
+    rows = bytes / row ? bytes / row : 1;
     OK(cudaFree(0));
     if (argc > 3 && !strcmp(argv[3], "after-cache")) fill_cache();
     int count[2] = {0, 0};
@@ -114,7 +122,7 @@ int main(int argc, char **argv) {
         EXPECT(cudaGetLastError(), cudaSuccess);
         count[round] = n;
         if (round == 0)
-            printf("%s: got %zu MiB in %d blocks, then error %d (%s); outputs untouched\n", kind, n * (bytes >> 20), n, e,
+            printf("%s: got %zu MiB in %d blocks, then error %d (%s); outputs untouched\n", kind, n * bytes >> 20, n, e,
                    cudaGetErrorString(cudaErrorMemoryAllocation));
         for (int i = 0; i < n; i++) give(&block[i]);
         OK(cudaDeviceSynchronize());

@@ -60,7 +60,7 @@ impl Bench {
             decided => decided,
         };
         let Claim::Claimed(claimed) = claim else { panic!("{address:#x} is not live: {claim:?}") };
-        self.server.free(claimed);
+        let _ = self.server.free(claimed);
     }
 
     fn reserved(&self) -> u64 {

@@ -192,17 +192,15 @@ fn the_programs_own_synchronisation_makes_memory_clean() {
 fn a_call_that_may_end_the_context_keeps_everything_pending() {
     let bench = Bench::new(64 * MIB, 64 * MIB);
     let block = bench.alloc(60 * MIB).unwrap();
-    bench.model().submit();
+    let work = bench.model().submit();
     bench.free(block);
     bench.fence.seal();
-    bench.fence.hold();
-    assert_eq!(
-        bench.alloc(60 * MIB).map(|_| ()),
-        Ok(()),
-        "given back to the driver, which waits, and taken again"
-    );
+    let ending = bench.fence.end();
+    assert_eq!(bench.alloc(60 * MIB), Err(CuResult::NOT_SUPPORTED), "left to the driver");
     assert_eq!((bench.model().calls("query"), bench.model().calls("wait")), (0, 0));
-    bench.fence.resume();
+    drop(ending);
+    assert_eq!(bench.alloc(60 * MIB), Ok(block));
+    assert!(bench.model().is_safe(work));
     bench.check();
 }
 
@@ -270,4 +268,44 @@ fn the_end_of_a_context_returns_everything_to_the_account() {
     assert_eq!(bench.server.books().account.in_use(), 0);
     bench.server.end();
     assert_eq!(bench.server.books().account.in_use(), 0, "once");
+}
+
+#[test]
+fn a_growth_never_waits_for_work_that_is_under_way() {
+    let bench = Bench::new(1 << 30, 1 << 30);
+    let block = bench.alloc(64 * MIB).unwrap();
+    bench.free(block);
+    bench.model().submit(); // ends only after the next allocation
+    bench.alloc(128 * MIB).unwrap();
+    let state = bench.model().state.lock();
+    assert!(state.completed < state.submitted, "the allocation has waited for the device");
+}
+
+#[test]
+fn a_failed_context_does_not_end_reuse_for_the_others() {
+    let bench = Bench::new(1 << 30, 64 * MIB);
+    let sticky = std::sync::Arc::new(std::sync::atomic::AtomicI32::new(0));
+    bench.fence.join(Ctx(2), std::sync::Arc::clone(&sticky));
+    bench.model().state.lock().failed = Some((Ctx(2), CuResult(700)));
+    for _ in 0..10 {
+        let block = bench.alloc(60 * MIB).unwrap();
+        bench.model().submit();
+        bench.free(block);
+    }
+    assert_eq!(bench.model().calls("mem_alloc"), 1);
+    assert_eq!(sticky.load(std::sync::atomic::Ordering::Relaxed), 700, "and its own pool learns of it");
+}
+
+#[test]
+fn a_region_that_the_driver_does_not_take_back_is_still_pending() {
+    let bench = Bench::new(1 << 30, 160 * MIB);
+    let block = bench.alloc(64 * MIB).unwrap();
+    let work = bench.model().submit();
+    bench.free(block);
+    bench.model().state.lock().failures.push(("mem_free", CuResult::INVALID_VALUE));
+    assert!(bench.server.give_back(u64::MAX) == 0);
+    assert_eq!(bench.server.try_hit(64 * MIB), None, "its memory is in use");
+    assert_eq!(bench.alloc(64 * MIB), Ok(block));
+    assert!(bench.model().is_safe(work));
+    bench.check();
 }

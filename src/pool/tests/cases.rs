@@ -157,6 +157,63 @@ fn the_one_block_that_fits_is_found_behind_many_of_its_bin_that_do_not() {
 }
 
 #[test]
+fn nothing_is_handed_out_of_a_region_that_came_back_before_its_epoch_is_over() {
+    let (mut heap, index) = heap();
+    assert!(heap.add_region(1 << 40, 4 * MIB));
+    let addr = heap.alloc(4 * MIB, 4 * MIB, Fit::Any, 0).unwrap();
+    free(&mut heap, index, addr, 3);
+    assert_eq!(heap.take_region(1 << 40), Some(4 * MIB));
+    assert!(heap.add_region_pending(1 << 40, 4 * MIB, 3));
+    heap.check().unwrap();
+    assert_eq!((heap.reserved().current, heap.idle(), heap.pending()), (4 * MIB, 4 * MIB, 4 * MIB));
+    assert_eq!(heap.newest_pending(), Some(3));
+    for bytes in [512, MIB, 4 * MIB] {
+        assert_eq!(heap.alloc(bytes, bytes, Fit::Any, 2), None);
+        assert_eq!(heap.epoch_needed(bytes), Some(3));
+    }
+    let mut idle = Vec::new();
+    heap.idle_regions(&mut idle);
+    assert_eq!(idle[0].pending_epoch, Some(3));
+    assert_eq!(heap.alloc(4 * MIB, 4 * MIB, Fit::Any, 3), Some(1 << 40));
+    assert!(!heap.add_region_pending(1 << 40, 4 * MIB, 4), "it is there already");
+    heap.check().unwrap();
+}
+
+#[test]
+fn a_region_that_came_back_waits_for_the_newest_of_what_was_pending_before_it() {
+    let (mut heap, index) = heap();
+    assert!(heap.add_region(1 << 40, 2 * MIB));
+    let addr = heap.alloc(2 * MIB, 2 * MIB, Fit::Any, 0).unwrap();
+    free(&mut heap, index, addr, 5);
+    assert!(heap.add_region_pending(1 << 41, 2 * MIB, 4));
+    heap.check().unwrap();
+    assert_eq!(heap.alloc(2 * MIB, 2 * MIB, Fit::Any, 4), None, "the queue is in order");
+    assert!(heap.add_region_pending(1 << 42, 2 * MIB, 4), "over already");
+    assert_eq!(heap.alloc(2 * MIB, 2 * MIB, Fit::Any, 4), Some(1 << 42));
+}
+
+#[test]
+fn the_newest_pending_epoch_is_that_of_a_block_or_of_an_object_and_ends_with_it() {
+    let (mut heap, index) = heap();
+    assert!(heap.add_region(1 << 40, 8 * MIB));
+    let block = heap.alloc(MIB, MIB, Fit::Any, 0).unwrap();
+    let objects = [(); 2].map(|()| heap.alloc(512, 512, Fit::Any, 0).unwrap());
+    assert_eq!(heap.newest_pending(), None);
+    free(&mut heap, index, block, 2);
+    assert_eq!(heap.newest_pending(), Some(2));
+    free(&mut heap, index, objects[0], 3);
+    assert_eq!(heap.newest_pending(), Some(3), "its slab is still in use");
+    heap.retire(2);
+    assert_eq!(heap.newest_pending(), Some(3));
+    heap.retire(3);
+    assert_eq!(heap.newest_pending(), None);
+    free(&mut heap, index, objects[1], 4);
+    assert_eq!(heap.newest_pending(), Some(4));
+    assert_eq!(heap.take_region(1 << 40), Some(8 * MIB));
+    assert_eq!(heap.newest_pending(), None, "gone with the region");
+}
+
+#[test]
 fn a_region_that_cannot_be_indexed_is_refused() {
     let (mut heap, _) = heap();
     assert!(!heap.add_region(1 << 49, 2 * MIB), "beyond 49 bits");

@@ -34,6 +34,10 @@ pub enum Action {
         lag: u64,
     },
     GiveBack,
+    /// Takes an idle region out and puts it back pending, as when the driver refuses to free it.
+    Refuse {
+        which: usize,
+    },
     Flush,
     Clear,
 }
@@ -132,6 +136,7 @@ impl Model {
                 self.heap.retire(self.retired);
             }
             Action::GiveBack => self.give_back(),
+            Action::Refuse { which } => self.refuse(which),
             Action::Flush => self.heap.flush_slabs(),
             Action::Clear => {
                 self.heap.clear();
@@ -273,6 +278,15 @@ impl Model {
         }
     }
 
+    fn refuse(&mut self, which: usize) {
+        let mut idle = Vec::new();
+        self.heap.idle_regions(&mut idle);
+        let Some(region) = pick(&idle, which) else { return };
+        assert_eq!(self.heap.take_region(region.addr), Some(region.size));
+        assert!(self.heap.add_region_pending(region.addr, region.size, self.epoch));
+        self.freed.push(Freed { addr: region.addr, size: region.size, epoch: self.epoch });
+    }
+
     fn check(&self) {
         if let Err(broken) = self.heap.check() {
             panic!("{broken}");
@@ -285,6 +299,17 @@ impl Model {
             assert_eq!(usage.allocated.current, held().map(|live| live.size).sum::<u64>());
             assert_eq!(usage.live_blocks, held().count() as u64);
         }
+        assert_eq!(
+            (usage.requested, usage.allocated, usage.reserved, usage.idle, usage.pending),
+            (
+                self.heap.requested(),
+                self.heap.allocated(),
+                self.heap.reserved(),
+                self.heap.idle(),
+                self.heap.pending()
+            )
+        );
+        assert!(self.heap.newest_pending().is_none_or(|newest| newest <= self.epoch));
         assert_eq!(usage.reserved.current, self.regions.iter().map(|(_, size)| size).sum::<u64>());
         let snapshot = self.heap.snapshot();
         assert_eq!(snapshot.len(), self.regions.len());

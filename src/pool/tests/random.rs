@@ -27,6 +27,7 @@ fn action() -> impl Strategy<Value = Action> {
         3 => Just(Action::Seal),
         3 => (0..4u64).prop_map(|lag| Action::Retire { lag }),
         1 => Just(Action::GiveBack),
+        1 => any::<usize>().prop_map(|which| Action::Refuse { which }),
         1 => Just(Action::Flush),
     ]
 }
@@ -83,7 +84,8 @@ fn long_runs_that_swell_and_shrink_keep_every_invariant() {
                 84..89 => Action::Seal,
                 89..96 => Action::Retire { lag: random.next(5) },
                 96 => Action::GiveBack,
-                97 => Action::Flush,
+                97 => Action::Refuse { which },
+                98 => Action::Flush,
                 _ if step % 500 == 499 => Action::Clear,
                 _ => Action::FreeForeign { addr: random.next(1 << 49) >> 4 },
             };

@@ -11,6 +11,8 @@ use std::ffi::CStr;
 /// The driver's unit of physical memory: read off an H200 (driver 580), where 100 × (2 MiB + 512 B) take 400 MiB.
 pub const CHUNK: u64 = 2 << 20;
 const FILE_LEN: u64 = 8 << 40;
+/// What is enough where addresses are few, as under valgrind.
+const LEAST_LEN: u64 = 8 << 30;
 
 /// Reserved addresses and the file of bytes.
 pub struct Area {
@@ -25,6 +27,7 @@ pub struct Area {
     holes: BTreeMap<u64, u64>,
     ranges: BTreeMap<u64, u64>,
     reserved: (u64, u64),
+    viewed: u64,
 }
 
 impl Area {
@@ -34,23 +37,26 @@ impl Area {
         // SAFETY: plain system calls with valid arguments; results are checked.
         unsafe {
             let fd = libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC);
-            let grown = fd >= 0 && libc::ftruncate(fd, FILE_LEN as i64) == 0;
-            let view = if grown {
-                libc::mmap(
-                    std::ptr::null_mut(),
-                    FILE_LEN as usize,
-                    libc::PROT_READ | libc::PROT_WRITE,
-                    libc::MAP_SHARED | libc::MAP_NORESERVE,
-                    fd,
-                    0,
-                )
-            } else {
-                libc::MAP_FAILED
-            };
-            let mut len = 52u64 << 40;
+            let mut file = FILE_LEN;
+            let mut view = libc::MAP_FAILED;
+            while view == libc::MAP_FAILED && file >= LEAST_LEN {
+                if fd >= 0 && libc::ftruncate(fd, file as i64) == 0 {
+                    view = libc::mmap(
+                        std::ptr::null_mut(),
+                        file as usize,
+                        libc::PROT_READ | libc::PROT_WRITE,
+                        libc::MAP_SHARED | libc::MAP_NORESERVE,
+                        fd,
+                        0,
+                    );
+                }
+                if view == libc::MAP_FAILED {
+                    file = if file > LEAST_LEN { LEAST_LEN } else { 0 };
+                }
+            }
+            let mut len = 48u64 << 40;
             let mut base = libc::MAP_FAILED;
-            while base == libc::MAP_FAILED && len > 2 * FILE_LEN {
-                len -= 4 << 40;
+            while base == libc::MAP_FAILED && len > 2 * file {
                 base = libc::mmap(
                     std::ptr::null_mut(),
                     len as usize,
@@ -59,13 +65,16 @@ impl Area {
                     -1,
                     0,
                 );
+                if base == libc::MAP_FAILED {
+                    len = len / 4 * 3 / CHUNK * CHUNK;
+                }
             }
             if view == libc::MAP_FAILED || base == libc::MAP_FAILED {
                 eprintln!("simcuda: cannot reserve device memory: {}", std::io::Error::last_os_error());
                 std::process::abort();
             }
             // A crash should not try to dump terabytes.
-            libc::madvise(view, FILE_LEN as usize, libc::MADV_DONTDUMP);
+            libc::madvise(view, file as usize, libc::MADV_DONTDUMP);
             // Chunks must start on 2 MiB addresses, as the driver's do.
             let aligned = (base as u64).next_multiple_of(CHUNK);
             Area {
@@ -73,9 +82,10 @@ impl Area {
                 len: len - CHUNK,
                 view: view.cast(),
                 fd,
-                holes: BTreeMap::from([(0, FILE_LEN)]),
-                ranges: BTreeMap::from([(aligned + FILE_LEN, len - CHUNK - FILE_LEN)]),
+                holes: BTreeMap::from([(0, file)]),
+                ranges: BTreeMap::from([(aligned + file, len - CHUNK - file)]),
                 reserved: (base as u64, len),
+                viewed: file,
             }
         }
     }
@@ -137,7 +147,7 @@ impl Drop for Area {
     fn drop(&mut self) {
         // SAFETY: unmaps and closes what `new` made; nobody uses it any more.
         unsafe {
-            libc::munmap(self.view.cast(), FILE_LEN as usize);
+            libc::munmap(self.view.cast(), self.viewed as usize);
             libc::munmap(self.reserved.0 as *mut libc::c_void, self.reserved.1 as usize);
             libc::close(self.fd);
         }
