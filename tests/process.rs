@@ -200,3 +200,28 @@ fn captures_survive_beside_threads_that_allocate() {
         program.clone().preload().conf(conf).run().ok();
     }
 }
+
+/// A thread that is stopped in the middle of malloc holds the allocator's lock: the report must need neither.
+#[test]
+fn ends_in_a_signal_handler_inside_malloc() {
+    for way in ["_exit", "_Exit", "quick_exit"] {
+        let program = Program::new("exit_in_handler").arg(way);
+        let run = same_with_and_without(&program);
+        assert_eq!(run.status.code(), Some(3), "{run}");
+        assert_eq!(run.count("alloc"), 1, "{run}");
+        // Once more as text.
+        let text = program.clone().preload().text_report().run();
+        assert_eq!(text.status.code(), Some(3), "{text}");
+        assert!(!text.library_lines().is_empty(), "{text}");
+    }
+}
+
+/// The loader's lock may be held by another thread, for as long as a constructor of its takes.
+#[test]
+fn immediate_exit_waits_for_no_loader() {
+    let program = Program::new("loader_lock").arg("_exit");
+    let start = std::time::Instant::now();
+    let run = same_with_and_without(&program);
+    assert_eq!(run.status.code(), Some(3), "{run}");
+    assert!(start.elapsed().as_secs() < 10, "the constructor takes twenty seconds: {:?}", start.elapsed());
+}

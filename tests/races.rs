@@ -107,3 +107,8 @@ fn everything_at_once() {
     let wrong = Program::new("mixture").arg("1").arg("4").arg("2000").preload_unsafe().run();
     assert!(wrong.stderr.contains("wrong words"), "right even without a barrier: {wrong}");
 }
+
+#[test]
+fn allocation_in_a_library_that_is_being_loaded() {
+    same_with_and_without(&Program::new("loader_lock")).ok();
+}

@@ -2,7 +2,7 @@
 
 mod harness;
 
-use harness::{MIB, Program, build};
+use harness::{MIB, Program, build, same_with_and_without};
 use serde_json::Value;
 use std::fs;
 
@@ -232,4 +232,20 @@ fn logging_goes_to_stderr_only() {
     run.ok();
     assert_eq!(run.stdout, plain.stdout, "{run}");
     assert!(run.library_lines().len() > 1, "{run}");
+}
+
+/// A pipe without a reader raises a signal whose default is death.
+#[test]
+fn nobody_reads_stderr() {
+    let run = same_with_and_without(&Program::new("stderr_gone").arg("pipe").text_report());
+    assert_eq!(run.status.code(), Some(3), "{run}");
+}
+
+#[test]
+fn a_file_that_took_the_place_of_stderr_stays_clean() {
+    for way in ["file", "closed"] {
+        let run = same_with_and_without(&Program::new("stderr_gone").arg(way).text_report());
+        assert_eq!(run.status.code(), Some(3), "{run}");
+        assert_eq!(std::fs::read_to_string(run.folder.join("data")).unwrap(), "DATA", "{way}: {run}");
+    }
 }

@@ -148,3 +148,18 @@ fn names_of_other_libraries_are_untouched() {
     let run = same_with_and_without(&Program::new("other_library"));
     run.ok();
 }
+
+#[test]
+fn names_do_not_exist_because_the_library_exports_them() {
+    let run = same_with_and_without(&Program::new("phantom"));
+    run.ok();
+    assert!(run.stdout.contains("private, default scope: cuMemAlloc_v2 not found"), "{run}");
+    assert!(run.stdout.contains("driver for all, default scope: cuMemAlloc_v2 found"), "{run}");
+}
+
+#[test]
+fn only_functions_of_the_driver_are_named_as_not_intercepted() {
+    let run = Program::new("false_notes").preload().run();
+    run.ok();
+    assert!(!run.json().to_string().contains("not intercepted"), "{run}");
+}

@@ -96,6 +96,15 @@ fn two_runtimes_in_one_process() {
     is_intercepted(&Program::new("two_runtimes"));
 }
 
+/// A runtime that arrives with a plugin after the host's own is in use.
+#[test]
+fn a_runtime_that_comes_later_serves_its_own_library() {
+    let run = same_with_and_without(&Program::new("late_runtime").sim("DEVICES", "2"));
+    run.ok();
+    assert!(run.stdout.contains("asked for device 1 and got device 1"), "{run}");
+    assert!(run.count("cache_hit") > 0, "{run}");
+}
+
 #[test]
 fn older_driver() {
     for name in ["route_static_11", "route_shared_11"] {

@@ -4,7 +4,7 @@
 //! no lock and allocates nothing unless the name is one of CUDA's.
 
 use super::arch::DLSYM_VERSIONS;
-use super::{resolve, runtime, table};
+use super::{resolve, runtime, scopes, table};
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -28,11 +28,11 @@ impl Verdict {
     }
 }
 
-/// Decides over one lookup; called by the processor's entry.
+/// Decides over one lookup, which returns to `caller`; called by the processor's entry.
 ///
 /// # Safety
 /// As `dlsym(3)`.
-pub unsafe extern "C" fn route(handle: *mut c_void, name: *const c_char) -> Verdict {
+pub unsafe extern "C" fn route(handle: *mut c_void, name: *const c_char, caller: usize) -> Verdict {
     let real = real_dlsym();
     // SAFETY: the caller passes a C string, as dlsym demands; each byte is read only if the one before is not its end.
     if name.is_null() || !unsafe { is_cuda_name(name) } {
@@ -42,15 +42,16 @@ pub unsafe extern "C" fn route(handle: *mut c_void, name: *const c_char) -> Verd
     let text = unsafe { CStr::from_ptr(name) };
     super::guard::shield(|| {
         if handle == libc::RTLD_DEFAULT || handle == libc::RTLD_NEXT {
-            return route_by_scope(real, name, text);
+            return route_by_scope(handle, text, caller);
         }
         // SAFETY: handle and name are the caller's own; for a real handle glibc does not look at the return address.
         let found = unsafe { real(handle, name) };
         if found.is_null() {
             return Verdict::PASS; // the real one fails again and leaves the caller its dlerror
         }
-        if table::is_export(found) && !behind_export(text) {
-            return hidden(real, name);
+        if table::is_export(found) {
+            // The program's own handle, whose scope is the global one.
+            return if behind_export(text) { Verdict::answer(found) } else { hidden(text) };
         }
         Verdict::answer(resolve::substitute(text, found))
     })
@@ -59,23 +60,25 @@ pub unsafe extern "C" fn route(handle: *mut c_void, name: *const c_char) -> Verd
 
 /// A lookup through the caller's scope. The real `dlsym` finds our exports by the ordinary rules of interposition; all
 /// that is decided here is that a name does not appear to exist just because this library exports it.
-fn route_by_scope(real: DlsymFn, name: *const c_char, text: &CStr) -> Verdict {
-    if table::export_named(text).is_none() || behind_export(text) {
-        Verdict::PASS
-    } else {
-        hidden(real, name)
-    }
+fn route_by_scope(handle: *mut c_void, name: &CStr, caller: usize) -> Verdict {
+    let found = table::export_named(name).is_none()
+        || behind_export(name)
+        || if handle == libc::RTLD_DEFAULT {
+            scopes::reach(caller, name)
+        } else {
+            !scopes::precedes_us(caller)
+        };
+    if found { Verdict::PASS } else { hidden(name) }
 }
 
-/// Whether something real stands behind our export of this name.
+/// Whether something of this name lies behind our export in the global scope.
 fn behind_export(name: &CStr) -> bool {
-    if name.to_bytes().starts_with(b"cuda") { runtime::is_loaded() } else { resolve::driver_has(name) }
+    !Library::NEXT.symbol(name).is_null()
 }
 
 /// Answers as if this library did not export `name`: searches behind it, so that `dlerror` is set as without us.
-fn hidden(real: DlsymFn, name: *const c_char) -> Verdict {
-    // SAFETY: RTLD_NEXT from this library: what comes after it in the global scope.
-    Verdict::answer(unsafe { real(libc::RTLD_NEXT, name) })
+fn hidden(name: &CStr) -> Verdict {
+    Verdict::answer(Library::NEXT.symbol(name))
 }
 
 /// `cu` and an upper-case letter (driver), or one of the three runtime names: so that cublas, cudnn and curl never match.
@@ -126,6 +129,12 @@ impl Library {
         // SAFETY: a C string; RTLD_NOLOAD only looks.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         (!handle.is_null()).then_some(Library(handle))
+    }
+
+    /// Gives the reference back that [`Library::loaded`] took, for a library that nothing of ours points into.
+    pub fn release(self) {
+        // SAFETY: a handle from dlopen; the library is loaded for others as well, so it seldom goes with it.
+        unsafe { libc::dlclose(self.0) };
     }
 
     /// The address of a symbol, by the real `dlsym`; null if there is none.

@@ -4,7 +4,8 @@
 use super::dlsym::Library;
 use crate::life::exit;
 use crate::report::model::EndedBy;
-use std::ffi::{CStr, c_int};
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Run by the dynamic linker after all of the program's exit handlers.
 #[used]
@@ -15,9 +16,27 @@ extern "C" fn finalise() {
     exit::finish(EndedBy::Exit);
 }
 
-/// Ends the process by the function that lies behind ours, so that other preloaded libraries keep theirs.
-fn leave(name: &CStr, status: c_int) -> ! {
-    let next = Library::NEXT.symbol(name);
+/// What lies behind our two functions, so that other preloaded libraries keep theirs.
+static NEXT: [AtomicPtr<c_void>; 2] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 2];
+const EXIT: usize = 0;
+const STANDARD_EXIT: usize = 1;
+
+/// Run by the dynamic linker when it loads the library.
+#[used]
+#[cfg_attr(not(test), unsafe(link_section = ".init_array"))]
+static INITIALISER: extern "C" fn() = look_up;
+
+/// Looks both functions up ahead of time: the end of a process may come in a signal handler, or in a child that shares
+/// the memory of its parent, and must not wait for the dynamic linker's lock there.
+extern "C" fn look_up() {
+    for (at, name) in [(EXIT, c"_exit"), (STANDARD_EXIT, c"_Exit")] {
+        NEXT[at].store(Library::NEXT.symbol(name), Ordering::Relaxed);
+    }
+}
+
+/// Ends the process.
+fn leave(by: usize, status: c_int) -> ! {
+    let next = NEXT[by].load(Ordering::Relaxed);
     if !next.is_null() {
         // SAFETY: `_exit` or `_Exit` of the C library or of another preloaded one.
         let next: unsafe extern "C" fn(c_int) -> ! = unsafe { std::mem::transmute(next) };
@@ -37,7 +56,7 @@ fn leave(name: &CStr, status: c_int) -> ! {
 #[cfg_attr(all(not(test), feature = "exports"), unsafe(no_mangle))]
 pub unsafe extern "C" fn _exit(status: c_int) -> ! {
     exit::finish(EndedBy::ImmediateExit);
-    leave(c"_exit", status)
+    leave(EXIT, status)
 }
 
 /// `_Exit(3)`
@@ -48,5 +67,5 @@ pub unsafe extern "C" fn _exit(status: c_int) -> ! {
 #[cfg_attr(all(not(test), feature = "exports"), unsafe(no_mangle))]
 pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
     exit::finish(EndedBy::StandardImmediateExit);
-    leave(c"_Exit", status)
+    leave(STANDARD_EXIT, status)
 }

@@ -4,12 +4,13 @@
 //!
 //! | file | part |
 //! |---|---|
-//! | `arch/`, `dlsym.rs` | a lookup by `dlsym` gets one of our functions where the real one is hooked |
+//! | `arch/`, `dlsym.rs`, `scopes.rs` | a lookup by `dlsym` gets one of our functions where the real one is hooked |
 //! | `procaddress.rs` | the same for `cuGetProcAddress` |
 //! | `resolve.rs`, `wiring.rs` | the real driver's functions, and which of ours stands in for which |
 //! | `table.rs` | the one table of hooked functions: exports, real addresses, queries |
 //! | `guard.rs` | panics stop here |
-//! | `runtime.rs`, `elf.rs` | `cudaMalloc`, `cudaFree`, `cudaMemGetInfo`: a fast path over the driver level |
+//! | `runtime.rs` | `cudaMalloc`, `cudaFree`, `cudaMemGetInfo`: a fast path over the driver level |
+//! | `runtimes.rs`, `elf.rs` | which runtime a caller's call belongs to, by what its library was linked with |
 //! | `memory.rs` | `cuMemAlloc`, `cuMemFree` (served), pitched and managed memory (counted) |
 //! | `streams.rs`, `pools.rs` | stream-ordered memory (counted), context synchronisation |
 //! | `vmm.rs`, `arrays.rs`, `graphs.rs` | physical handles, arrays, graph memory (counted) |
@@ -33,6 +34,8 @@ pub mod procaddress;
 pub mod query;
 pub mod resolve;
 pub mod runtime;
+pub mod runtimes;
+pub mod scopes;
 pub mod streams;
 pub mod table;
 pub mod types;

@@ -11,11 +11,13 @@ use crate::life::notes;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_ulonglong, c_void};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Real address to replacement.
 static REPLACEMENTS: OnceLock<HashMap<usize, usize>> = OnceLock::new();
 static READY: AtomicBool = AtomicBool::new(false);
+/// Where the driver library was loaded.
+static DRIVER_BASE: AtomicUsize = AtomicUsize::new(0);
 
 /// Fills the table of real functions; false while the process has no driver.
 pub fn ensure() -> bool {
@@ -24,23 +26,34 @@ pub fn ensure() -> bool {
     }
     // Never loaded from here: a process that does not use CUDA must not start to.
     let Some(driver) = Library::loaded(c"libcuda.so.1") else { return false };
-    REPLACEMENTS.get_or_init(|| {
-        let mut map = HashMap::with_capacity(2 * HOOKS.len());
-        for hook in HOOKS {
-            let address = driver.symbol(hook.symbol);
-            hook.real.store(address, Ordering::Release);
-            if !address.is_null() {
-                map.entry(address as usize).or_insert(hook.replacement as usize);
-            }
+    // Two threads may both do this, and find the same. Neither holds anything meanwhile: the dynamic linker and the
+    // driver may wait for a thread that is on its way here, from a library's constructor for example.
+    let mut map = HashMap::with_capacity(2 * HOOKS.len());
+    for hook in HOOKS {
+        let address = driver.symbol(hook.symbol);
+        hook.real.store(address, Ordering::Release);
+        if !address.is_null() {
+            map.entry(address as usize).or_insert(hook.replacement as usize);
         }
-        for hook in HOOKS {
-            learn_by_query(hook, &mut map);
-        }
-        wiring::connect(driver);
-        map
-    });
+    }
+    for hook in HOOKS {
+        learn_by_query(hook, &mut map);
+    }
+    let calls = wiring::look_up(driver);
+    DRIVER_BASE.store(object_of(driver.symbol(c"cuInit")), Ordering::Release);
+    wiring::connect(calls);
+    let _ = REPLACEMENTS.set(map);
     READY.store(true, Ordering::Release);
     true
+}
+
+/// Where the object that holds `address` was loaded; 0 if none does.
+fn object_of(address: *mut c_void) -> usize {
+    // SAFETY: plain data, for which all zeros is a value.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: any address may be asked about; writes to our local.
+    let found = unsafe { libc::dladdr(address, &raw mut info) } != 0;
+    if found { info.dli_fbase as usize } else { 0 }
 }
 
 /// A driver may answer `cuGetProcAddress` with an address other than its exported symbol's: both mean the same function.
@@ -76,15 +89,6 @@ fn learn_by_query(hook: &Hook, map: &mut HashMap<usize, usize>) {
     }
 }
 
-/// Whether the driver of this process has the function behind our export `symbol`.
-pub fn driver_has(symbol: &CStr) -> bool {
-    ensure()
-        && HOOKS
-            .iter()
-            .find(|hook| hook.symbol == symbol)
-            .is_some_and(|hook| !hook.real.load(Ordering::Acquire).is_null())
-}
-
 /// What to hand out for the real address `found`, which a resolver gave for `name`: our function where there is one.
 pub fn substitute(name: &CStr, found: *mut c_void) -> *mut c_void {
     if !ensure() || crate::life::process::passes_through() {
@@ -94,7 +98,8 @@ pub fn substitute(name: &CStr, found: *mut c_void) -> *mut c_void {
     if let Some(ours) = replacement {
         *ours as *mut c_void
     } else {
-        if may_allocate(name) {
+        // Other libraries may have functions of such names too.
+        if may_allocate(name) && object_of(found) == DRIVER_BASE.load(Ordering::Acquire) {
             notes::unhooked(name);
         }
         found
@@ -103,7 +108,7 @@ pub fn substitute(name: &CStr, found: *mut c_void) -> *mut c_void {
 
 /// Names by which a future driver may hand out device memory past us; seen resolved and unhooked, the report names them.
 fn may_allocate(name: &CStr) -> bool {
-    const HARMLESS: [&str; 14] = [
+    const HARMLESS: [&str; 13] = [
         "cuMemAllocHost",
         "cuMemHostAlloc",
         "cuMemPoolCreate",
@@ -117,7 +122,6 @@ fn may_allocate(name: &CStr) -> bool {
         "cuMemPoolGet",
         "cuMemRetainAllocation",
         "cuGraphMem",
-        "cuMemAllocFromPoolAsync",
     ];
     let Ok(name) = name.to_str() else { return false };
     let allocates = (name.starts_with("cuMem")

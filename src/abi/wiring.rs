@@ -8,9 +8,11 @@ use std::ffi::c_void;
 /// The first driver with context-wide events.
 const CONTEXT_EVENTS_SINCE: i32 = 12_050;
 
-/// Resolves the functions in the driver library and installs them. A driver that lacks one of the necessary ones
-/// is too old or too foreign to pool on: nothing is installed, and everything is forwarded.
-pub fn connect(driver: Library) {
+/// Looks the functions up in the driver library. `None`: it lacks a necessary one, so it is too old or too foreign to
+/// pool on.
+///
+/// Calls the dynamic linker and the driver, so nothing that either may wait for must be held.
+pub fn look_up(driver: Library) -> Option<Calls> {
     macro_rules! function {
         ($name:literal) => {{
             let address = driver.symbol($name);
@@ -19,29 +21,31 @@ pub fn connect(driver: Library) {
         }};
     }
     let events = version(driver) >= CONTEXT_EVENTS_SINCE;
-    let calls = (|| {
-        Some(Calls {
-            mem_alloc: function!(c"cuMemAlloc_v2")?,
-            mem_free: function!(c"cuMemFree_v2")?,
-            mem_info: function!(c"cuMemGetInfo_v2")?,
-            total_mem: function!(c"cuDeviceTotalMem_v2")?,
-            device_name: function!(c"cuDeviceGetName")?,
-            ctx_current: function!(c"cuCtxGetCurrent")?,
-            ctx_device: function!(c"cuCtxGetDevice")?,
-            ctx_push: function!(c"cuCtxPushCurrent_v2")?,
-            ctx_pop: function!(c"cuCtxPopCurrent_v2")?,
-            ctx_synchronize: function!(c"cuCtxSynchronize")?,
-            event_create: function!(c"cuEventCreate")?,
-            event_query: function!(c"cuEventQuery")?,
-            ctx_id: function!(c"cuCtxGetId"),
-            primary_state: function!(c"cuDevicePrimaryCtxGetState"),
-            exchange_mode: function!(c"cuThreadExchangeStreamCaptureMode"),
-            stream_capturing: function!(c"cuStreamIsCapturing"),
-            capture_info: function!(c"cuStreamGetCaptureInfo_v2"),
-            ctx_record: events.then(|| function!(c"cuCtxRecordEvent")).flatten(),
-            ctx_wait: events.then(|| function!(c"cuCtxWaitEvent")).flatten(),
-        })
-    })();
+    Some(Calls {
+        mem_alloc: function!(c"cuMemAlloc_v2")?,
+        mem_free: function!(c"cuMemFree_v2")?,
+        mem_info: function!(c"cuMemGetInfo_v2")?,
+        total_mem: function!(c"cuDeviceTotalMem_v2")?,
+        device_name: function!(c"cuDeviceGetName")?,
+        ctx_current: function!(c"cuCtxGetCurrent")?,
+        ctx_device: function!(c"cuCtxGetDevice")?,
+        ctx_push: function!(c"cuCtxPushCurrent_v2")?,
+        ctx_pop: function!(c"cuCtxPopCurrent_v2")?,
+        ctx_synchronize: function!(c"cuCtxSynchronize")?,
+        event_create: function!(c"cuEventCreate")?,
+        event_query: function!(c"cuEventQuery")?,
+        ctx_id: function!(c"cuCtxGetId"),
+        primary_state: function!(c"cuDevicePrimaryCtxGetState"),
+        exchange_mode: function!(c"cuThreadExchangeStreamCaptureMode"),
+        stream_capturing: function!(c"cuStreamIsCapturing"),
+        capture_info: function!(c"cuStreamGetCaptureInfo_v2"),
+        ctx_record: events.then(|| function!(c"cuCtxRecordEvent")).flatten(),
+        ctx_wait: events.then(|| function!(c"cuCtxWaitEvent")).flatten(),
+    })
+}
+
+/// Installs what [`look_up`] found; without it, everything is forwarded.
+pub fn connect(calls: Option<Calls>) {
     match calls {
         Some(calls) => install(calls),
         None => crate::life::notes::add(

@@ -1,8 +1,11 @@
 //! The report: gathered from host-side state and written once, however the process ends.
 //!
 //! No CUDA call is made here: the driver may already be gone. No lock is waited for without a limit: the thread that
-//! holds it may have been stopped for good by `exit`.
+//! holds it may have been stopped for good by `exit`, or be this one, interrupted by the signal whose handler calls
+//! `_exit`. For the same reason no memory is asked of the C library.
 
+use super::say::NoBrokenPipe;
+use super::scratch::Scratch;
 use super::{contexts, notes, process, say};
 use crate::driver::server::{DeviceBooks, Figures, Oom};
 use crate::policy::conf::ReportTarget;
@@ -31,6 +34,7 @@ extern "C" fn on_quick_exit(_: *mut c_void) {
 
 /// Called at the first CUDA call. `exit` needs nothing: the library's finaliser runs there.
 pub fn arm() {
+    say::remember();
     // SAFETY: registers a function that lives as long as the process.
     unsafe { __cxa_at_quick_exit(on_quick_exit, std::ptr::null_mut()) };
 }
@@ -41,6 +45,9 @@ pub fn finish(ended_by: EndedBy) {
     if !owes || contexts::opened_books().next().is_none() || WRITTEN.swap(true, Ordering::AcqRel) {
         return;
     }
+    let _scratch = Scratch::begin();
+    // The report may go to a pipe, too.
+    let _quiet = NoBrokenPipe::hold_back();
     // A panic must not end a process that is ending well.
     let _ = std::panic::catch_unwind(|| write(ended_by));
 }

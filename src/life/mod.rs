@@ -6,6 +6,7 @@
 //! | `contexts.rs` | which contexts live, and the pool of each |
 //! | `captures.rs` | which streams capture |
 //! | `exit.rs` | the report: gathered from host-side state and written once, however the process ends |
+//! | `scratch.rs` | memory for the report, where no allocator may be asked |
 //! | `notes.rs` | what the report has to say besides figures |
 //! | `say.rs` | one line on stderr |
 //! | `logging.rs` | diagnostics behind `GPUCACHE_LOG` |
@@ -17,3 +18,4 @@ pub mod logging;
 pub mod notes;
 pub mod process;
 pub mod say;
+pub mod scratch;

@@ -1,8 +1,9 @@
 //! What the report has to say besides figures: what the library could not do, and what it saw and does not know.
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
 use std::ffi::CStr;
+use std::time::Duration;
 
 static NOTES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static UNHOOKED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
@@ -10,9 +11,22 @@ static UNHOOKED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 /// Notes kept at most: each is said once, and a process that never stops must not grow.
 const KEPT: usize = 64;
 
+/// The lock, unless it stays taken: its holder may be the very thread that asks, interrupted by a signal, or one that
+/// has been stopped for good. Waits by sleeping, because a thread's first wait in a queue allocates memory, and at the
+/// end of the process the allocator may be what was interrupted.
+fn patiently<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    for _ in 0..100 {
+        if let Some(guard) = mutex.try_lock() {
+            return Some(guard);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    None
+}
+
 /// Adds a note, once.
 pub fn add(text: String) {
-    let mut notes = NOTES.lock();
+    let Some(mut notes) = patiently(&NOTES) else { return };
     if notes.len() < KEPT && !notes.contains(&text) {
         notes.push(text);
     }
@@ -20,17 +34,16 @@ pub fn add(text: String) {
 
 /// The process has resolved a function that allocates device memory and that this library does not know.
 pub fn unhooked(name: &CStr) {
-    let mut names = UNHOOKED.lock();
+    let Some(mut names) = patiently(&UNHOOKED) else { return };
     if names.len() < KEPT {
         names.insert(name.to_string_lossy().into_owned());
     }
 }
 
-/// All notes, for the report; empty if another thread died with the lock.
+/// All notes, for the report; those whose lock stays taken are missing.
 pub fn all() -> Vec<String> {
-    let wait = std::time::Duration::from_millis(100);
-    let mut all = NOTES.try_lock_for(wait).map(|notes| notes.clone()).unwrap_or_default();
-    if let Some(names) = UNHOOKED.try_lock_for(wait).filter(|names| !names.is_empty()) {
+    let mut all = patiently(&NOTES).map(|notes| notes.clone()).unwrap_or_default();
+    if let Some(names) = patiently(&UNHOOKED).filter(|names| !names.is_empty()) {
         let list = names.iter().cloned().collect::<Vec<_>>().join(", ");
         all.push(format!(
             "not intercepted, and so neither counted nor capped, though the process looked it up: {list}"

@@ -6,3 +6,4 @@ int cudaMallocLike(void) { return 4714; }
 int cublasCreate_v2(void) { return 4715; }
 int cuBlasInternal(void) { return 4716; }
 int curl_easy_init(void) { return 4717; }
+int cuMemAllocFast(void) { return 4718; }

@@ -19,6 +19,7 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "stp x29, x30, [sp, #-32]!",
         "stp x0, x1, [sp, #16]",
         "mov x29, sp",
+        "mov x2, x30", // where the caller goes on
         "bl {route}",
         "mov x2, x0",
         "mov x3, x1",

@@ -20,6 +20,7 @@ pub const DLSYM_VERSIONS: [&CStr; 2] = [c"GLIBC_2.34", c"GLIBC_2.2.5"];
 #[cfg_attr(all(not(test), feature = "exports"), unsafe(no_mangle))]
 pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     naked_asm!(
+        "mov rdx, qword ptr [rsp]", // where the caller goes on
         "push rdi",
         "push rsi",
         "sub rsp, 8", // keep the stack aligned to 16 at the call
