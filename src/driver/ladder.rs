@@ -22,7 +22,7 @@ use std::time::Instant;
 /// measurable, with one it costs it all overlap.
 const SERVED_PER_BARRIER: u32 = 16;
 /// Misses are close when fewer requests than this lie between them.
-const SERVED_PER_MISS: u32 = 16;
+const SERVED_PER_MISS: u32 = 32;
 /// So many close misses in a row show a loop that has too few blocks in rotation.
 const CLOSE_MISSES: u32 = 4;
 /// Memory that rotation may cost beyond what is live at the peak: this much, or a thirty-second, whichever is more. One

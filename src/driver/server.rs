@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering}
 use std::time::Instant;
 
 /// Frees after which the current epoch is sealed even if nobody has missed.
-const FREES_PER_SEAL: u32 = 16;
+const FREES_PER_SEAL: u32 = 32;
 /// Allocations between two looks at the sealed epochs while nothing is missed.
 const ALLOCS_PER_POLL: u32 = 16;
 /// Blocks up to this size go round, first in, first out, instead of being asked about one by one.
