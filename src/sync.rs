@@ -53,3 +53,16 @@ mod checked {
         }
     }
 }
+
+/// The lock, unless it stays taken: its holder may be the very thread that asks, interrupted by a signal, or one that
+/// `exit` has stopped for good. Waits by sleeping, because a thread's first wait in a queue allocates memory, and at the
+/// end of the process the allocator may be what was interrupted.
+pub fn patiently<T>(mutex: &parking_lot::Mutex<T>) -> Option<parking_lot::MutexGuard<'_, T>> {
+    for _ in 0..100 {
+        if let Some(guard) = mutex.try_lock() {
+            return Some(guard);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    None
+}

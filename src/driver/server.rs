@@ -10,6 +10,7 @@ use crate::policy::{DeviceAccount, Rounding};
 use crate::pool::{BlockState, Claim, Claimed, Epoch, Fit, Heap, Idle, Index, Rules, Usage};
 use crate::report::model::DriverTime;
 use crate::stats::{AtomicCounts, Counts, SizeHistogram, fragmentation};
+use crate::sync::patiently;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
@@ -290,7 +291,7 @@ impl<G: Gpu> Server<G> {
 
     /// The figures for a report, if the lock can be had in time: at exit another thread may have died with it.
     pub fn figures(&self) -> Option<Figures> {
-        let inner = self.inner.try_lock_for(std::time::Duration::from_millis(200))?;
+        let inner = patiently(&self.inner)?;
         Some(Figures {
             usage: inner.heap.usage(),
             counts: inner.counts,

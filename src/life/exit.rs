@@ -17,9 +17,10 @@ use crate::report::model::{
 use crate::report::template::Facts;
 use crate::report::{Template, to_json, to_text, write_atomically};
 use crate::stats::{ExternalKind, Gauge, SizeHistogram, Span, fragmentation, peak_together};
+use crate::sync::patiently;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 static WRITTEN: AtomicBool = AtomicBool::new(false);
 
@@ -192,7 +193,7 @@ fn add(report: &mut DeviceReport, figures: &Figures) {
 }
 
 fn ooms(books: &DeviceBooks) -> Vec<OomMoment> {
-    let Some(ooms) = books.ooms.try_lock_for(Duration::from_millis(100)) else { return Vec::new() };
+    let Some(ooms) = patiently(&books.ooms) else { return Vec::new() };
     ooms.iter().map(|oom| moment(oom, books.account.limit_bytes())).collect()
 }
 

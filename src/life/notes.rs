@@ -1,28 +1,15 @@
 //! What the report has to say besides figures: what the library could not do, and what it saw and does not know.
 
-use parking_lot::{Mutex, MutexGuard};
+use crate::sync::patiently;
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ffi::CStr;
-use std::time::Duration;
 
 static NOTES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static UNHOOKED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// Notes kept at most: each is said once, and a process that never stops must not grow.
 const KEPT: usize = 64;
-
-/// The lock, unless it stays taken: its holder may be the very thread that asks, interrupted by a signal, or one that
-/// has been stopped for good. Waits by sleeping, because a thread's first wait in a queue allocates memory, and at the
-/// end of the process the allocator may be what was interrupted.
-fn patiently<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    for _ in 0..100 {
-        if let Some(guard) = mutex.try_lock() {
-            return Some(guard);
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    None
-}
 
 /// Adds a note, once.
 pub fn add(text: String) {

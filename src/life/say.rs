@@ -46,6 +46,13 @@ fn is_ours() -> bool {
     }
 }
 
+/// Whether stderr takes something within a second: a full pipe that nobody reads must not keep the process from ending.
+fn is_writable() -> bool {
+    let mut stderr = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one entry, our local.
+    unsafe { libc::poll(&raw mut stderr, 1, 1000) != 0 }
+}
+
 /// Writes `text` as one line.
 pub fn line(text: &str) {
     raw(&format!("gpucache[{}]: {text}\n", std::process::id()));
@@ -59,6 +66,9 @@ pub fn raw(text: &str) {
     let _quiet = NoBrokenPipe::hold_back();
     let mut rest = text.as_bytes();
     while !rest.is_empty() {
+        if !is_writable() {
+            return;
+        }
         // SAFETY: a buffer that lives across the call.
         let written = unsafe { libc::write(libc::STDERR_FILENO, rest.as_ptr().cast(), rest.len()) };
         match usize::try_from(written) {

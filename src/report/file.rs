@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,13 +17,29 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .map_err(|error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display())))
 }
 
+/// Where a chain of symbolic links ends: what is replaced is the file, not the link. (`canonicalize` would do as well, but
+/// allocates with the C library's `malloc`, which may be what the end of the process has interrupted.)
+fn followed(path: &Path) -> PathBuf {
+    let mut at = path.to_owned();
+    for _ in 0..40 {
+        let Ok(target) = fs::read_link(&at) else { break };
+        at = at.parent().map_or_else(|| target.clone(), |folder| folder.join(&target));
+    }
+    at
+}
+
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let target = match fs::metadata(path) {
         Ok(existing) if existing.is_dir() => return Err(io::Error::other("it is a directory")),
         Ok(existing) if !existing.is_file() => {
-            return OpenOptions::new().write(true).open(path)?.write_all(bytes);
+            // Not a pipe without a reader: opening that would wait for one.
+            return OpenOptions::new()
+                .write(true)
+                .custom_flags(libc::O_NONBLOCK)
+                .open(path)?
+                .write_all(bytes);
         }
-        Ok(_) => fs::canonicalize(path)?,
+        Ok(_) => followed(path),
         Err(_) => path.to_owned(),
     };
     let (temporary, mut file) = create_beside(&target)?;

@@ -155,9 +155,11 @@ def ipc():
 
 
 def close():
+    arrays = [numpy.arange(size) for size in SIZES[:5]]
     attempt("before", lambda: hand_over(new_kernel(), cuda.stream(), cuda.stream(), 30))
     for round_number in range(3):
-        held = [cuda.to_device(numpy.arange(size)) for size in SIZES[:5]]
+        held = []
+        attempt(f"hold.{round_number}", lambda held=held: held.extend(map(cuda.to_device, arrays)))
         attempt(f"held.{round_number}", lambda held=held: digest(*[array.copy_to_host() for array in held]))
         attempt(f"close.{round_number}", cuda.close)
         del held
@@ -165,9 +167,11 @@ def close():
 
 
 def reset():
+    arrays = [numpy.arange(size) for size in SIZES[:5]]
     attempt("before", lambda: hand_over(new_kernel(), cuda.stream(), cuda.stream(), 30))
     for round_number in range(3):
-        held = [cuda.to_device(numpy.arange(size)) for size in SIZES[:5]]
+        held = []
+        attempt(f"hold.{round_number}", lambda held=held: held.extend(map(cuda.to_device, arrays)))
         attempt(f"reset.{round_number}", lambda: cuda.current_context().reset())
         del held
         attempt(f"after.{round_number}", lambda: hand_over(new_kernel(), cuda.stream(), cuda.stream(), 30))
