@@ -128,23 +128,6 @@ pub fn hold(graph: usize, address: DevicePtr) {
     HOLDERS.lock().get_or_insert_default().hold(graph, address);
 }
 
-/// `cuGraphAddMemAllocNode`
-///
-/// # Safety
-/// As the driver's.
-pub unsafe fn add_alloc_node(
-    node: *mut GraphNode,
-    graph: Graph,
-    dependencies: *const GraphNode,
-    count: usize,
-    params: *mut MemAllocNodeHead,
-) -> CuResult {
-    // SAFETY: the caller's arguments.
-    unsafe {
-        allocating(graph, params, || real::cuGraphAddMemAllocNode(node, graph, dependencies, count, params))
-    }
-}
-
 /// The allocation's parameters, if the node is one.
 unsafe fn allocation(params: *mut GraphNodeHead) -> *mut MemAllocNodeHead {
     // SAFETY: null or parameters of a node, by the driver's contract.
@@ -157,120 +140,56 @@ unsafe fn allocation(params: *mut GraphNodeHead) -> *mut MemAllocNodeHead {
     }
 }
 
-/// `cuGraphAddNode`
-///
-/// # Safety
-/// As the driver's.
-pub unsafe fn add_node(
-    node: *mut GraphNode,
-    graph: Graph,
-    dependencies: *const GraphNode,
-    count: usize,
-    params: *mut GraphNodeHead,
-) -> CuResult {
-    // SAFETY: the caller's arguments.
-    unsafe {
-        allocating(graph, allocation(params), || {
-            real::cuGraphAddNode(node, graph, dependencies, count, params)
-        })
-    }
+macro_rules! additions {
+    ($( $name:ident => $real:ident, $allocation:expr, ( $params:ident : $ty:ty $(, $edges:ident : $edges_ty:ty)? ); )*) => {$(
+        #[doc = concat!("`", stringify!($real), "`")]
+        ///
+        /// # Safety
+        /// As the driver's.
+        pub unsafe fn $name(
+            node: *mut GraphNode,
+            graph: Graph,
+            dependencies: *const GraphNode,
+            $($edges: $edges_ty,)?
+            count: usize,
+            $params: $ty,
+        ) -> CuResult {
+            // SAFETY: the caller's arguments.
+            unsafe {
+                allocating(graph, $allocation($params), || {
+                    real::$real(node, graph, dependencies, $($edges,)? count, $params)
+                })
+            }
+        }
+    )*};
 }
 
-/// `cuGraphAddNode_v2`
-///
-/// # Safety
-/// As the driver's.
-pub unsafe fn add_node_v2(
-    node: *mut GraphNode,
-    graph: Graph,
-    dependencies: *const GraphNode,
-    edges: *const c_void,
-    count: usize,
-    params: *mut GraphNodeHead,
-) -> CuResult {
-    // SAFETY: the caller's arguments.
-    unsafe {
-        allocating(graph, allocation(params), || {
-            real::cuGraphAddNode_v2(node, graph, dependencies, edges, count, params)
-        })
-    }
+additions! {
+    add_alloc_node => cuGraphAddMemAllocNode, std::convert::identity, (params: *mut MemAllocNodeHead);
+    add_node => cuGraphAddNode, allocation, (params: *mut GraphNodeHead);
+    add_node_v2 => cuGraphAddNode_v2, allocation, (params: *mut GraphNodeHead, edges: *const c_void);
+    add_node_v3 => cuGraphAddNode_v3, allocation, (params: *mut GraphNodeHead, edges: *const c_void);
 }
 
-/// `cuGraphAddNode_v3`
-///
-/// # Safety
-/// As the driver's.
-pub unsafe fn add_node_v3(
-    node: *mut GraphNode,
-    graph: Graph,
-    dependencies: *const GraphNode,
-    edges: *const c_void,
-    count: usize,
-    params: *mut GraphNodeHead,
-) -> CuResult {
-    // SAFETY: the caller's arguments.
-    unsafe {
-        allocating(graph, allocation(params), || {
-            real::cuGraphAddNode_v3(node, graph, dependencies, edges, count, params)
-        })
-    }
+macro_rules! instantiations {
+    ($( $name:ident => $real:ident ( $($arg:ident : $ty:ty),* ); )*) => {$(
+        #[doc = concat!("`", stringify!($real), "`")]
+        ///
+        /// # Safety
+        /// As the driver's.
+        pub unsafe fn $name(exec: *mut GraphExec, graph: Graph, $($arg: $ty),*) -> CuResult {
+            // SAFETY: the caller's arguments.
+            unsafe { instantiating(exec, graph, || real::$real(exec, graph, $($arg),*)) }
+        }
+    )*};
 }
 
-/// `cuGraphInstantiate`
-///
-/// # Safety
-/// As the driver's.
-pub unsafe fn instantiate_v1(
-    exec: *mut GraphExec,
-    graph: Graph,
-    node: *mut GraphNode,
-    log: *mut c_char,
-    size: usize,
-) -> CuResult {
-    // SAFETY: the caller's arguments.
-    unsafe { instantiating(exec, graph, || real::cuGraphInstantiate(exec, graph, node, log, size)) }
-}
-
-/// `cuGraphInstantiate_v2`
-///
-/// # Safety
-/// As the driver's.
-pub unsafe fn instantiate_v2(
-    exec: *mut GraphExec,
-    graph: Graph,
-    node: *mut GraphNode,
-    log: *mut c_char,
-    size: usize,
-) -> CuResult {
-    // SAFETY: the caller's arguments.
-    unsafe { instantiating(exec, graph, || real::cuGraphInstantiate_v2(exec, graph, node, log, size)) }
-}
-
-/// `cuGraphInstantiateWithFlags`
-///
-/// # Safety
-/// As the driver's.
-pub unsafe fn instantiate_with_flags(exec: *mut GraphExec, graph: Graph, flags: c_ulonglong) -> CuResult {
-    // SAFETY: the caller's arguments.
-    unsafe { instantiating(exec, graph, || real::cuGraphInstantiateWithFlags(exec, graph, flags)) }
-}
-
-/// `cuGraphInstantiateWithParams`
-///
-/// # Safety
-/// As the driver's.
-pub unsafe fn instantiate_with_params(exec: *mut GraphExec, graph: Graph, params: Opaque) -> CuResult {
-    // SAFETY: the caller's arguments.
-    unsafe { instantiating(exec, graph, || real::cuGraphInstantiateWithParams(exec, graph, params)) }
-}
-
-/// `cuGraphInstantiateWithParams_ptsz`
-///
-/// # Safety
-/// As the driver's.
-pub unsafe fn instantiate_with_params_ptsz(exec: *mut GraphExec, graph: Graph, params: Opaque) -> CuResult {
-    // SAFETY: the caller's arguments.
-    unsafe { instantiating(exec, graph, || real::cuGraphInstantiateWithParams_ptsz(exec, graph, params)) }
+instantiations! {
+    instantiate_v1 => cuGraphInstantiate(node: *mut GraphNode, log: *mut c_char, size: usize);
+    instantiate_v2 => cuGraphInstantiate_v2(node: *mut GraphNode, log: *mut c_char, size: usize);
+    instantiate_with_flags => cuGraphInstantiateWithFlags(flags: c_ulonglong);
+    instantiate_with_params => cuGraphInstantiateWithParams(params: Opaque);
+    instantiate_with_params_ptsz => cuGraphInstantiateWithParams_ptsz(params: Opaque);
 }
 
 /// `cuGraphExecDestroy`

@@ -5,57 +5,36 @@ use super::table::real;
 use super::types::CuResult;
 use std::ffi::{CStr, c_char, c_int, c_ulonglong, c_void};
 
-/// `cuGetProcAddress` of CUDA 11.3.
-///
-/// # Safety
-/// As the driver's.
-pub unsafe fn get(
-    symbol: *const c_char,
-    function: *mut *mut c_void,
-    version: c_int,
-    flags: c_ulonglong,
-) -> CuResult {
-    // SAFETY: the caller's arguments.
-    let result = unsafe { real::cuGetProcAddress(symbol, function, version, flags) };
-    // SAFETY: as above.
-    unsafe { replace(result, symbol, function) };
-    result
+macro_rules! resolvers {
+    ($( $(#[$doc:meta])* $name:ident => $real:ident ( $($more:ident : $ty:ty)? ); )*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As the driver's.
+        pub unsafe fn $name(
+            symbol: *const c_char,
+            function: *mut *mut c_void,
+            version: c_int,
+            flags: c_ulonglong,
+            $($more: $ty)?
+        ) -> CuResult {
+            // SAFETY: the caller's arguments.
+            unsafe {
+                let result = real::$real(symbol, function, version, flags, $($more)?);
+                replace(result, symbol, function);
+                result
+            }
+        }
+    )*};
 }
 
-/// `cuGetProcAddress` of CUDA 12.0; `status` may be NULL.
-///
-/// # Safety
-/// As the driver's.
-pub unsafe fn get_v2(
-    symbol: *const c_char,
-    function: *mut *mut c_void,
-    version: c_int,
-    flags: c_ulonglong,
-    status: *mut c_int,
-) -> CuResult {
-    // SAFETY: the caller's arguments.
-    let result = unsafe { real::cuGetProcAddress_v2(symbol, function, version, flags, status) };
-    // SAFETY: as above.
-    unsafe { replace(result, symbol, function) };
-    result
-}
-
-/// `cuGetProcAddress_v2_ptsz`: the same for processes with per-thread default streams, where the driver has it.
-///
-/// # Safety
-/// As the driver's.
-pub unsafe fn get_v2_ptsz(
-    symbol: *const c_char,
-    function: *mut *mut c_void,
-    version: c_int,
-    flags: c_ulonglong,
-    status: *mut c_int,
-) -> CuResult {
-    // SAFETY: the caller's arguments.
-    let result = unsafe { real::cuGetProcAddress_v2_ptsz(symbol, function, version, flags, status) };
-    // SAFETY: as above.
-    unsafe { replace(result, symbol, function) };
-    result
+resolvers! {
+    /// `cuGetProcAddress` of CUDA 11.3.
+    get => cuGetProcAddress();
+    /// `cuGetProcAddress` of CUDA 12.0; `status` may be null.
+    get_v2 => cuGetProcAddress_v2(status: *mut c_int);
+    /// The same for processes with per-thread default streams, where the driver has it.
+    get_v2_ptsz => cuGetProcAddress_v2_ptsz(status: *mut c_int);
 }
 
 unsafe fn replace(result: CuResult, symbol: *const c_char, function: *mut *mut c_void) {

@@ -38,31 +38,4 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
     )
 }
 
-/// Entries of the runtime functions: as the C functions, with the return address added as the last argument.
-macro_rules! entries {
-    ($( $(#[$doc:meta])* $name:ident ( $($arg:ident : $ty:ty),* ) => $body:path, $register:literal; )*) => {$(
-        $(#[$doc])*
-        ///
-        /// # Safety
-        /// As the runtime's.
-        #[allow(non_snake_case)]
-        #[unsafe(naked)]
-        #[cfg_attr(all(not(test), feature = "exports"), unsafe(no_mangle))]
-        pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
-            naked_asm!(
-                concat!("mov ", $register, ", x30"),
-                "b {body}",
-                body = sym $body,
-            )
-        }
-    )*};
-}
-
-entries! {
-    /// `cudaMalloc`
-    cudaMalloc(address: *mut u64, bytes: usize) => runtime::malloc, "x2";
-    /// `cudaFree`
-    cudaFree(address: u64) => runtime::free, "x1";
-    /// `cudaMemGetInfo`
-    cudaMemGetInfo(free: *mut usize, total: *mut usize) => runtime::mem_get_info, "x2";
-}
+runtime_entries!(second: "mov x1, x30", third: "mov x2, x30", jump: "b {body}");

@@ -40,31 +40,4 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
     )
 }
 
-/// Entries of the runtime functions: as the C functions, with the return address added as the last argument.
-macro_rules! entries {
-    ($( $(#[$doc:meta])* $name:ident ( $($arg:ident : $ty:ty),* ) => $body:path, $register:literal; )*) => {$(
-        $(#[$doc])*
-        ///
-        /// # Safety
-        /// As the runtime's.
-        #[allow(non_snake_case)]
-        #[unsafe(naked)]
-        #[cfg_attr(all(not(test), feature = "exports"), unsafe(no_mangle))]
-        pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
-            naked_asm!(
-                concat!("mov ", $register, ", qword ptr [rsp]"),
-                "jmp {body}",
-                body = sym $body,
-            )
-        }
-    )*};
-}
-
-entries! {
-    /// `cudaMalloc`
-    cudaMalloc(address: *mut u64, bytes: usize) => runtime::malloc, "rdx";
-    /// `cudaFree`
-    cudaFree(address: u64) => runtime::free, "rsi";
-    /// `cudaMemGetInfo`
-    cudaMemGetInfo(free: *mut usize, total: *mut usize) => runtime::mem_get_info, "rdx";
-}
+runtime_entries!(second: "mov rsi, qword ptr [rsp]", third: "mov rdx, qword ptr [rsp]", jump: "jmp {body}");
