@@ -41,6 +41,7 @@ fn done_blocks_go_before_a_waiting_one() {
     assert_eq!(run.count("barrier"), 0, "{run}");
     assert!(run.stderr.contains("left alone"), "{run}");
     assert!(run.count("cache_hit") >= 6, "{run}");
+    needs_the_barrier(&Program::new("pending_behind").arg("more"));
 }
 
 #[test]
