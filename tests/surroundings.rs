@@ -150,7 +150,7 @@ fn places_that_no_report_can_be_written_to() {
     for place in [".", "/proc/report.json", "none/report.json", "/dev/full"] {
         let run = Program::new("seq").arg("a1m*3 w F").preload().report_to(place).run();
         run.ok();
-        assert_eq!(run.library_lines().len(), 1, "{run}");
         assert!(run.stderr.contains("could not write the report"), "{place}: {run}");
+        assert!(run.stderr.contains("served"), "its text comes instead: {run}");
     }
 }

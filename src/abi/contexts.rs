@@ -37,18 +37,24 @@ pub unsafe fn primary_retain(context: *mut Context, device: Device) -> CuResult 
 
 /// The primary context ends with its last release.
 fn releasing(device: Device, call: impl FnOnce() -> CuResult) -> CuResult {
-    lives::while_ending(primary(device), || {
-        let result = call();
-        (result, result == CuResult::SUCCESS && lives::primary_has_ended(device))
-    })
+    lives::while_ending(
+        || primary(device),
+        || {
+            let result = call();
+            (result, result == CuResult::SUCCESS && lives::primary_has_ended(device))
+        },
+    )
 }
 
 /// A reset ends the primary context whoever holds it.
 fn resetting(device: Device, call: impl FnOnce() -> CuResult) -> CuResult {
-    lives::while_ending(primary(device), || {
-        let result = call();
-        (result, result == CuResult::SUCCESS)
-    })
+    lives::while_ending(
+        || primary(device),
+        || {
+            let result = call();
+            (result, result == CuResult::SUCCESS)
+        },
+    )
 }
 
 fn primary(device: Device) -> Option<Ctx> {
@@ -138,11 +144,14 @@ fn began(result: CuResult) -> CuResult {
 /// # Safety
 /// As the driver's.
 pub unsafe fn destroy(context: Context) -> CuResult {
-    lives::while_ending((!context.is_null()).then_some(Ctx(context as usize)), || {
-        // SAFETY: the caller's argument.
-        let result = unsafe { real::cuCtxDestroy_v2(context) };
-        (result, result == CuResult::SUCCESS)
-    })
+    lives::while_ending(
+        || (!context.is_null()).then_some(Ctx(context as usize)),
+        || {
+            // SAFETY: the caller's argument.
+            let result = unsafe { real::cuCtxDestroy_v2(context) };
+            (result, result == CuResult::SUCCESS)
+        },
+    )
 }
 
 /// `cuCtxDestroy` of CUDA 2: the same but for what it demands of the context.
@@ -150,11 +159,14 @@ pub unsafe fn destroy(context: Context) -> CuResult {
 /// # Safety
 /// As the driver's.
 pub unsafe fn destroy_v1(context: Context) -> CuResult {
-    lives::while_ending((!context.is_null()).then_some(Ctx(context as usize)), || {
-        // SAFETY: the caller's argument.
-        let result = unsafe { real::cuCtxDestroy(context) };
-        (result, result == CuResult::SUCCESS)
-    })
+    lives::while_ending(
+        || (!context.is_null()).then_some(Ctx(context as usize)),
+        || {
+            // SAFETY: the caller's argument.
+            let result = unsafe { real::cuCtxDestroy(context) };
+            (result, result == CuResult::SUCCESS)
+        },
+    )
 }
 
 /// `cuCtxDetach`: destroys the calling thread's current context when nothing else is attached to it.
@@ -163,12 +175,15 @@ pub unsafe fn destroy_v1(context: Context) -> CuResult {
 /// As the driver's.
 pub unsafe fn detach(context: Context) -> CuResult {
     let ctx = if context.is_null() { gpu::current_ctx() } else { Some(Ctx(context as usize)) };
-    lives::while_ending(ctx, || {
-        // SAFETY: the caller's argument.
-        let result = unsafe { real::cuCtxDetach(context) };
-        // A destroyed context is nobody's current one.
-        (result, result == CuResult::SUCCESS && gpu::current_ctx() != ctx)
-    })
+    lives::while_ending(
+        || ctx,
+        || {
+            // SAFETY: the caller's argument.
+            let result = unsafe { real::cuCtxDetach(context) };
+            // A destroyed context is nobody's current one.
+            (result, result == CuResult::SUCCESS && gpu::current_ctx() != ctx)
+        },
+    )
 }
 
 /// `cuCtxFromGreenCtx`: the context of a green context is one of its own to the pool.
@@ -190,9 +205,12 @@ pub unsafe fn from_green(context: *mut Context, green: Opaque) -> CuResult {
 /// # Safety
 /// As the driver's.
 pub unsafe fn green_destroy(green: Opaque) -> CuResult {
-    lives::while_ending(lives::green(green as usize), || {
-        // SAFETY: the caller's argument.
-        let result = unsafe { real::cuGreenCtxDestroy(green) };
-        (result, result == CuResult::SUCCESS)
-    })
+    lives::while_ending(
+        || lives::green(green as usize),
+        || {
+            // SAFETY: the caller's argument.
+            let result = unsafe { real::cuGreenCtxDestroy(green) };
+            (result, result == CuResult::SUCCESS)
+        },
+    )
 }

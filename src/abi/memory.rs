@@ -206,8 +206,9 @@ fn settle_pitch(address: u64, bytes: u64, charged: u64) {
     }
     let Some(entry) = LEDGER.remove(address) else { return };
     if let Some(books) = contexts::books(entry.device) {
-        books.account.release_external(entry.kind, charged);
+        // In this order: no other thread may be admitted in between.
         books.account.charge_external(entry.kind, bytes);
+        books.account.release_external(entry.kind, charged);
     }
     write_down(address, Entry { bytes, ..entry });
 }

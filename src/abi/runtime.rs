@@ -73,8 +73,13 @@ pub unsafe extern "C" fn free(address: u64, caller: usize) -> c_int {
     let Some(runtime) = runtimes::of(caller) else { return INITIALIZATION_ERROR };
     if runtime.may_serve && address != 0 && admission == Admission::Serve && real::current_ctx().is_some() {
         let freed = shield(|| {
+            // In a failed context the driver-level hook answers, with the context's error.
+            if contexts::current().is_some_and(|life| life.server.sticky_error().is_some()) {
+                return false;
+            }
             if let Found::Block(life, claimed) = find(address) {
-                return life.server.free(claimed).is_ok();
+                let _ = life.server.free(claimed);
+                return true;
             }
             false // the runtime comes back through the driver-level hook, which answers and counts
         });

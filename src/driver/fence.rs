@@ -11,10 +11,10 @@ use super::gate::{Gate, Pass};
 use super::{Ctx, CuResult, Event, Gpu, is_sticky};
 use crate::pool::Epoch;
 use crate::pool::epochs::{Epochs, Sealed};
-use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Sealed epochs asked about in one [`Fence::poll`].
 const POLLS: usize = 3;
@@ -45,6 +45,7 @@ pub struct Fence<G: Gpu> {
     barriers: AtomicU64,
     /// Read by whoever makes a call on a context that is not known to be its thread's own, written while one is ended.
     ending: RwLock<()>,
+    endings: AtomicU64,
 }
 
 /// Leave to make calls on any context that takes part: none of them is being ended.
@@ -64,6 +65,7 @@ impl<G: Gpu> Fence<G> {
             next_member: AtomicU64::new(1),
             barriers: AtomicU64::new(0),
             ending: RwLock::new(()),
+            endings: AtomicU64::new(0),
         }
     }
 
@@ -123,7 +125,24 @@ impl<G: Gpu> Fence<G> {
     /// Waits until no call of ours on any context is under way, and keeps new ones from beginning: to be held across a
     /// call that may end a context. Nothing retires meanwhile.
     pub fn end(&self) -> Ending<'_> {
+        self.endings.fetch_add(1, Ordering::AcqRel);
         Ending(self.ending.write())
+    }
+
+    /// Whether a context has been ending since `since` was read, or still is: what failed meanwhile for want of a
+    /// [`Fence::touch`] is worth another try.
+    pub fn was_disturbed(&self, since: u64) -> bool {
+        self.endings() != since || self.touch().is_none()
+    }
+
+    /// How often a context has begun to end.
+    pub fn endings(&self) -> u64 {
+        self.endings.load(Ordering::Acquire)
+    }
+
+    /// Waits until no context is being ended; not for ever, for the asker may be a callback of the very call that ends one.
+    pub fn await_calm(&self) {
+        drop(self.ending.try_read_for(Duration::from_secs(2)));
     }
 
     /// Leave to make calls on any context; `None` while one may be ending.
@@ -138,7 +157,9 @@ impl<G: Gpu> Fence<G> {
 
     /// Whether all work submitted so far is done, found out without waiting.
     pub fn is_idle(&self) -> bool {
-        self.seal();
+        if !self.seal() {
+            return false; // nothing was asked, so nothing is known
+        }
         self.poll();
         self.epochs.retired() + 1 >= self.epochs.current()
     }
@@ -240,16 +261,14 @@ impl<G: Gpu> Fence<G> {
         if !self.gpu.has_context_events() {
             return self.synchronize();
         }
+        // Before anything is taken: what is put back later must not name a context that has ended meanwhile.
+        let Some(_pass) = self.pass() else { return false };
         let sealed = self.epochs.take_at_least(upto).or_else(|| {
             self.seal();
             self.epochs.take_at_least(upto)
         });
         // Another thread may be polling the epoch that was wanted, or sealing it: then its contexts are simply waited for.
         let Some(one) = sealed else { return self.synchronize() };
-        let Some(_pass) = self.pass() else {
-            self.epochs.put_back(one);
-            return false;
-        };
         for (waiter, ctx) in self.contexts() {
             for mark in &one.marks {
                 if let Err(code) = self.gpu.wait(ctx, mark.event)
@@ -307,6 +326,13 @@ impl<G: Gpu> Fence<G> {
         if alone {
             self.retire(epoch);
         }
+    }
+
+    /// Whether any mark of a member waits to be asked about.
+    #[cfg(test)]
+    pub fn knows(&self, member: u64) -> bool {
+        std::iter::from_fn(|| self.epochs.take_oldest())
+            .any(|one| one.marks.iter().any(|mark| mark.member == member))
     }
 
     fn retire(&self, epoch: Epoch) {

@@ -66,7 +66,15 @@ impl<G: Gpu> Server<G> {
         if let Some(address) = self.try_hit(bytes) {
             return Ok(address);
         }
-        match self.climb(bytes) {
+        let (calm, endings) = (self.fence.touch().is_some(), self.fence.endings());
+        let mut result = self.climb(bytes);
+        let failed = matches!(result, Err(CuResult::OUT_OF_MEMORY | CuResult::NOT_SUPPORTED));
+        if failed && self.is_alive() && (!calm || self.fence.was_disturbed(endings)) {
+            // While another thread ended a context, nothing could be given back or waited for.
+            self.fence.await_calm();
+            result = self.climb(bytes);
+        }
+        match result {
             Err(CuResult::OUT_OF_MEMORY) => {
                 self.note_oom(bytes);
                 Err(CuResult::OUT_OF_MEMORY)

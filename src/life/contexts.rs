@@ -191,7 +191,12 @@ fn alive_on(device: u32) -> impl Iterator<Item = &'static Life> {
 
 fn reclaim(device: u32, bytes: u64) -> u64 {
     let mut returned = 0;
-    let Some(_touch) = FENCE.get().and_then(Fence::touch) else { return 0 };
+    let Some(fence) = FENCE.get() else { return 0 };
+    let touch = fence.touch().or_else(|| {
+        fence.await_calm();
+        fence.touch()
+    });
+    let Some(_touch) = touch else { return 0 };
     for life in alive_on(device) {
         if returned >= bytes {
             break;
@@ -252,9 +257,11 @@ pub fn ends_with(kind: ExternalKind) -> usize {
 
 /// Runs a driver call that may end `ctx`: nothing is served from its pool meanwhile, and if `call` says that the context
 /// has ended, its pool ends, with everything that was charged to it.
-pub fn while_ending(ctx: Option<Ctx>, call: impl FnOnce() -> (CuResult, bool)) -> CuResult {
-    let life = ctx.and_then(find).map(|(_, life)| life);
+pub fn while_ending(ctx: impl FnOnce() -> Option<Ctx>, call: impl FnOnce() -> (CuResult, bool)) -> CuResult {
+    // First of all: no pool of the context can begin or end from here on but by this call.
     let _ending = FENCE.get().map(Fence::end);
+    let ctx = ctx();
+    let life = ctx.and_then(find).map(|(_, life)| life);
     if let Some(life) = life {
         life.suspend();
     }

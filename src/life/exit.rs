@@ -49,8 +49,22 @@ pub fn finish(ended_by: EndedBy) {
     let _scratch = Scratch::begin();
     // The report may go to a pipe, too.
     let _quiet = NoBrokenPipe::hold_back();
+    if !has_stack() {
+        say::line("no report: the process ends on a signal handler's stack that is too small for one");
+        return;
+    }
     // A panic must not end a process that is ending well.
     let _ = std::panic::catch_unwind(|| write(ended_by));
+}
+
+/// Whether there is stack for a report: an alternate signal stack may have a few KiB only, of which it would need all.
+fn has_stack() -> bool {
+    const ENOUGH: usize = 64 << 10;
+    // SAFETY: plain data, for which all zeros is a value.
+    let mut stack: libc::stack_t = unsafe { std::mem::zeroed() };
+    // SAFETY: only asks; writes to our local.
+    let asked = unsafe { libc::sigaltstack(std::ptr::null(), &raw mut stack) } == 0;
+    !(asked && stack.ss_flags & libc::SS_ONSTACK != 0 && stack.ss_size < ENOUGH)
 }
 
 fn write(ended_by: EndedBy) {
@@ -60,9 +74,15 @@ fn write(ended_by: EndedBy) {
         ReportTarget::Stderr => say::raw(&to_text(&gather(ended_by))),
         ReportTarget::File(template) => {
             let path = expand(template);
-            match write_atomically(path.as_ref(), to_json(&gather(ended_by)).as_bytes()) {
+            let report = gather(ended_by);
+            match write_atomically(path.as_ref(), to_json(&report).as_bytes()) {
                 Ok(()) => say::line(&format!("report written to {path}")),
-                Err(error) => say::line(&format!("error: could not write the report: {error}")),
+                Err(error) => {
+                    say::line(&format!(
+                        "error: could not write the report: {error}; here is its text instead"
+                    ));
+                    say::raw(&to_text(&report));
+                }
             }
         }
     }

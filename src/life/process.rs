@@ -14,8 +14,8 @@
 use super::{exit, logging, notes, say};
 use crate::driver::real;
 use crate::policy::{Conf, conf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
-use std::sync::{Once, OnceLock};
 use std::time::Instant;
 
 /// What a hook does with a call.
@@ -39,7 +39,7 @@ const DEGRADED: u8 = 5;
 static MODE: AtomicU8 = AtomicU8::new(NEW);
 static OWNER_PID: AtomicI32 = AtomicI32::new(0);
 static INITIALISED: AtomicBool = AtomicBool::new(false);
-static START: Once = Once::new();
+static STARTING: AtomicBool = AtomicBool::new(false);
 static LOADED_AT: OnceLock<Instant> = OnceLock::new();
 static CONF: OnceLock<Conf> = OnceLock::new();
 
@@ -102,18 +102,20 @@ pub fn is_owner() -> bool {
     OWNER_PID.load(Ordering::Acquire) == unsafe { libc::getpid() }
 }
 
+/// Starts the library once. Not by a `Once`: a child that is forked meanwhile would wait for a thread that it does not have.
 fn ensure_started() {
-    if MODE.load(Ordering::Acquire) == NEW {
-        START.call_once(|| {
-            // SAFETY: a handler that stores one atomic. First of all: a child forked from here on never waits for us.
-            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-            if std::panic::catch_unwind(start).is_err() {
-                say::line(
-                    "internal fault at the start; everything goes to the driver, uncached and uncapped",
-                );
-                MODE.store(OFF, Ordering::Release);
-            }
-        });
+    while MODE.load(Ordering::Acquire) == NEW {
+        let begun = STARTING.swap(true, Ordering::AcqRel);
+        if begun {
+            std::thread::sleep(std::time::Duration::from_micros(100));
+            continue;
+        }
+        // SAFETY: a handler that stores atomics. First of all: a child forked from here on never waits for us.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        if std::panic::catch_unwind(start).is_err() {
+            say::line("internal fault at the start; everything goes to the driver, uncached and uncapped");
+            MODE.store(OFF, Ordering::Release);
+        }
     }
 }
 
@@ -165,6 +167,9 @@ extern "C" fn in_child() {
     } else {
         // SAFETY: no arguments, cannot fail.
         OWNER_PID.store(unsafe { libc::getpid() }, Ordering::Release);
+        if MODE.load(Ordering::Acquire) == NEW {
+            STARTING.store(false, Ordering::Release); // whoever was starting the library is not in this process
+        }
     }
 }
 

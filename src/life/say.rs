@@ -69,8 +69,9 @@ pub fn raw(text: &str) {
         if !is_writable() {
             return;
         }
-        // SAFETY: a buffer that lives across the call.
-        let written = unsafe { libc::write(libc::STDERR_FILENO, rest.as_ptr().cast(), rest.len()) };
+        // No more than what poll has promised to take. SAFETY: a buffer that lives across the call.
+        let written =
+            unsafe { libc::write(libc::STDERR_FILENO, rest.as_ptr().cast(), rest.len().min(libc::PIPE_BUF)) };
         match usize::try_from(written) {
             Ok(written) if written > 0 => rest = &rest[written..],
             _ if std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted => {}

@@ -93,7 +93,7 @@ fn raise_cap(device: &DeviceReport, _: &[Setting]) -> Option<String> {
     let moments: Vec<_> = device.fragmentation.at_oom.iter().filter(served).collect();
     let enough = moments.iter().map(|oom| oom.sufficient_limit_bytes).max()?;
     Some(format!(
-        "memory_limit:{}MiB would have served {} refused under the cap of {}",
+        "memory_limit:{}MiB at least, for {} refused under the cap of {}",
         enough.div_ceil(MIB),
         counted(moments.len() as u64, "request"),
         human(device.limit_bytes),
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn a_higher_cap_is_advised_where_it_would_have_served() {
         let device = failed(GIB, 0, 0, 8 * GIB);
-        let text = "memory_limit:9216MiB would have served 1 request refused under the cap of 8.00 GiB";
+        let text = "memory_limit:9216MiB at least, for 1 request refused under the cap of 8.00 GiB";
         assert_eq!(advice(&device, &[]), [(Rule::RaiseCap, text.to_owned())]);
     }
 

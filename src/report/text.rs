@@ -274,7 +274,7 @@ gpucache[4243]: ./solver, 0.8 s, ended by _exit
                     reserved 8.00 GiB, 5.00 GiB allocated; a cap of 9.00 GiB would have sufficed
     invalid frees   1: freed twice, or never allocated
     forwarded       3 calls that the pool could not serve
-    try             memory_limit:9216MiB would have served 1 request refused under the cap of 8.00 GiB
+    try             memory_limit:9216MiB at least, for 1 request refused under the cap of 8.00 GiB
     try             max_split_size_mb:1024 keeps large blocks whole: 1.00 GiB failed with 3.00 GiB free, the largest piece 512.00 MiB
   GPU 2, NVIDIA H200, 80.00 GiB
     outside pool    at most 1.00 GiB: vmm 1.00 GiB

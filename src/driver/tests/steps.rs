@@ -309,3 +309,51 @@ fn a_region_that_the_driver_does_not_take_back_is_still_pending() {
     assert!(bench.model().is_safe(work));
     bench.check();
 }
+
+#[test]
+fn a_request_outlasts_the_end_of_another_context() {
+    let bench = Bench::new(1 << 30, 100 * MIB);
+    let first = bench.alloc(60 * MIB).unwrap();
+    bench.free(first);
+    let fence = bench.fence;
+    let ending = fence.end(); // another thread ends another context
+    let request = std::thread::spawn(move || bench.alloc(90 * MIB));
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    drop(ending);
+    assert!(request.join().unwrap().is_ok(), "60 MiB were idle, and 90 of 100 are what was asked");
+}
+
+#[test]
+fn without_context_events_the_device_is_never_known_to_be_idle() {
+    let bench = Bench::with(Model::new(1 << 30, false), 1 << 30, Tuning::default());
+    let epoch = bench.fence.before_sync();
+    bench.fence.synced(Ctx(1), epoch);
+    bench.model().submit();
+    assert!(!bench.fence.is_idle());
+}
+
+#[test]
+fn waits_that_race_with_a_contexts_end_leave_nothing_of_it() {
+    use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+    for _ in 0..200 {
+        let bench = Bench::new(1 << 30, 1 << 30);
+        let fence = bench.fence;
+        let other = fence.join(Ctx(2), std::sync::Arc::new(AtomicI32::new(0)));
+        bench.model().submit();
+        assert!(fence.seal());
+        let (upto, stop) = (fence.newest_sealed(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let ending = fence.end();
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    fence.barrier(upto);
+                }
+            });
+            std::thread::sleep(std::time::Duration::from_micros(100));
+            fence.leave(other);
+            stop.store(true, Ordering::Relaxed);
+            drop(ending);
+        });
+        assert!(!fence.knows(other), "an event of a context that is gone");
+    }
+}
