@@ -11,7 +11,6 @@ use super::arch;
 use super::guard::shield;
 use super::memory::{Found, find};
 use super::runtimes;
-use crate::driver::real;
 use crate::life::contexts;
 use crate::life::process::{Admission, admit};
 use std::ffi::{CStr, c_int, c_void};
@@ -71,10 +70,10 @@ pub unsafe extern "C" fn malloc(address: *mut u64, bytes: usize, caller: usize) 
 pub unsafe extern "C" fn free(address: u64, caller: usize) -> c_int {
     let admission = admit();
     let Some(runtime) = runtimes::of(caller) else { return INITIALIZATION_ERROR };
-    if runtime.may_serve && address != 0 && admission == Admission::Serve && real::current_ctx().is_some() {
+    if runtime.may_serve && address != 0 && admission == Admission::Serve {
         let freed = shield(|| {
-            // In a failed context the driver-level hook answers, with the context's error.
-            if contexts::current().is_some_and(|life| life.server.sticky_error().is_some()) {
+            // Without a context, or in a failed one, the runtime has the answer.
+            if contexts::current().is_none_or(|life| life.server.sticky_error().is_some()) {
                 return false;
             }
             if let Found::Block(life, claimed) = find(address) {
