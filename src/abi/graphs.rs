@@ -7,7 +7,7 @@ use super::types::{
     CuResult, DevicePtr, Graph, GraphExec, GraphNode, GraphNodeHead, LOCATION_DEVICE, MemAllocNodeHead,
     NODE_MEM_ALLOC, Opaque,
 };
-use crate::driver::server::DeviceBooks;
+use crate::driver::books::DeviceBooks;
 use crate::life::contexts::{self, LEDGER};
 use crate::stats::ExternalKind;
 use parking_lot::Mutex;

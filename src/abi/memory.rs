@@ -3,8 +3,8 @@
 use super::guard::shield;
 use super::table::real;
 use super::types::{CuResult, DevicePtr};
+use crate::driver::books::DeviceBooks;
 use crate::driver::external::{Entry, charged};
-use crate::driver::server::DeviceBooks;
 use crate::life::contexts::{self, LEDGER, Life};
 use crate::life::process;
 use crate::pool::{Claim, Claimed};

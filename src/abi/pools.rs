@@ -2,7 +2,7 @@
 
 use super::table::real;
 use super::types::{CuResult, Device, LOCATION_DEVICE, MemAllocationProp, MemLocation, MemPool};
-use crate::driver::server::DeviceBooks;
+use crate::driver::books::DeviceBooks;
 use crate::life::contexts;
 use parking_lot::Mutex;
 use std::collections::HashMap;

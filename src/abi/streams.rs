@@ -5,7 +5,7 @@ use super::memory::{counted_on, free_or};
 use super::table::real;
 use super::types::{Context, CuResult, DevicePtr, MemPool, Stream};
 use super::{graphs, pools};
-use crate::driver::server::DeviceBooks;
+use crate::driver::books::DeviceBooks;
 use crate::driver::{Ctx, real as gpu};
 use crate::life::{captures, contexts};
 use crate::stats::ExternalKind;

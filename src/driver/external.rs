@@ -5,7 +5,7 @@
 //! made once more: another allocator of the process never fails for want of memory that only lies in our cache.
 
 use super::CuResult;
-use super::server::DeviceBooks;
+use super::books::DeviceBooks;
 use crate::policy::footprint;
 use crate::stats::ExternalKind;
 use parking_lot::Mutex;

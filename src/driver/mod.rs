@@ -9,8 +9,10 @@
 //! | `fence.rs` | makes freed memory reusable: seals epochs, polls them, waits for them on the device |
 //! | `server.rs` | one context's pool: hits, frees, and what is asked of it |
 //! | `ladder.rs` | what a miss tries, in order, until only "out of memory" is left |
+//! | `books.rs` | what all contexts of a device share: account, counts, moments of failure |
 //! | `external.rs` | device memory that the pool does not serve: counted and held under the cap |
 
+pub mod books;
 pub mod external;
 pub mod fence;
 pub mod gate;

@@ -4,12 +4,13 @@
 //! across the calls by which a miss grows the heap, so that threads which miss together grow it once; hits and frees
 //! never take it.
 
+use super::books::DeviceBooks;
 use super::fence::Fence;
 use super::{Ctx, CuResult, Gpu, is_sticky};
-use crate::policy::{DeviceAccount, Rounding};
+use crate::policy::Rounding;
 use crate::pool::{BlockState, Claim, Claimed, Epoch, Fit, Heap, Idle, Index, Rules, Usage};
 use crate::report::model::DriverTime;
-use crate::stats::{AtomicCounts, Counts, SizeHistogram, fragmentation};
+use crate::stats::{Counts, SizeHistogram};
 use crate::sync::patiently;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -22,8 +23,6 @@ const FREES_PER_SEAL: u32 = 32;
 const ALLOCS_PER_POLL: u32 = 16;
 /// Blocks up to this size go round, first in, first out, instead of being asked about one by one.
 pub(super) const ROTATED_MAX: u64 = 1 << 20;
-/// Moments of failure that are kept for the report.
-const OOMS_KEPT: usize = 16;
 
 /// What the configuration says to a pool.
 #[derive(Clone, Debug, Default)]
@@ -38,43 +37,6 @@ pub struct Tuning {
     pub gc_threshold: Option<f64>,
     /// `free_sync`: a free waits for the device first.
     pub free_sync: bool,
-}
-
-/// What all contexts of one device share: the account against the cap, and the counts.
-pub struct DeviceBooks {
-    /// The account.
-    pub account: DeviceAccount,
-    /// The counts that are not kept under a heap's lock.
-    pub counts: AtomicCounts,
-    /// Moments at which a request of this device could not be served.
-    pub ooms: Mutex<Vec<Oom>>,
-    /// Gives back idle regions of every context of the device, at least so many bytes if there are; returns the bytes.
-    pub reclaim: fn(device: u32, bytes: u64) -> u64,
-    /// Idle bytes of every context of the device.
-    pub reclaimable: fn(device: u32) -> u64,
-    /// What the pools of all contexts of the device hold.
-    pub usage: fn(device: u32) -> Usage,
-    /// The device's ordinal.
-    pub device: u32,
-    /// The device's name.
-    pub name: String,
-}
-
-/// The state of a device when a request could not be served; all in bytes.
-#[derive(Clone, Debug, Default)]
-pub struct Oom {
-    /// Which call failed: `pool`, or the kind of allocation outside it.
-    pub kind: &'static str,
-    /// What was asked for.
-    pub requested: u64,
-    /// The pool of the context that asked.
-    pub usage: Usage,
-    /// Held outside the pools.
-    pub external: u64,
-    /// Held by the process in all.
-    pub in_use: u64,
-    /// What the driver still had, if it said.
-    pub driver_free: Option<u64>,
 }
 
 /// The heap's state at its high-water mark.
@@ -387,30 +349,6 @@ impl<G: Gpu> Server<G> {
         let usage = self.usage();
         self.inner.lock().counts.oom += 1;
         self.books.note_oom("pool", bytes, usage);
-    }
-}
-
-impl DeviceBooks {
-    /// Records that a request could not be served.
-    pub fn note_oom(&self, kind: &'static str, requested: u64, usage: Usage) {
-        let oom = Oom {
-            kind,
-            requested,
-            usage,
-            external: self.account.external().current,
-            in_use: self.account.in_use(),
-            driver_free: super::real::driver_free(self.device),
-        };
-        tracing::info!(
-            ?oom,
-            fragmentation =
-                fragmentation(usage.reserved.current - usage.allocated.current, usage.largest_free),
-            "out of memory"
-        );
-        let mut ooms = self.ooms.lock();
-        if ooms.len() < OOMS_KEPT {
-            ooms.push(oom);
-        }
     }
 }
 

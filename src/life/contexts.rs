@@ -4,10 +4,11 @@
 //! *life* of a context; when that has ended, the pool is empty and serves the next context of its device. While a call that may end the context is under way its pool is *suspended* (nothing is served
 //! from it); afterwards it either resumes or has ended.
 
+use crate::driver::books::DeviceBooks;
 use crate::driver::external::Ledger;
 use crate::driver::fence::Fence;
 use crate::driver::real::{self, RealGpu};
-use crate::driver::server::{DeviceBooks, Server, Tuning};
+use crate::driver::server::{Server, Tuning};
 use crate::driver::{Ctx, CuResult};
 use crate::life::{captures, notes, process};
 use crate::policy::{Conf, DeviceAccount};

@@ -7,7 +7,8 @@
 use super::say::NoBrokenPipe;
 use super::scratch::Scratch;
 use super::{contexts, notes, process, say};
-use crate::driver::server::{DeviceBooks, Figures, Oom};
+use crate::driver::books::{DeviceBooks, Oom};
+use crate::driver::server::Figures;
 use crate::policy::conf::ReportTarget;
 use crate::policy::footprint;
 use crate::pool::PAGE;

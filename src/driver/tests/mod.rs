@@ -3,9 +3,10 @@
 mod random;
 mod steps;
 
+use super::books::DeviceBooks;
 use super::fence::Fence;
 use super::model::Model;
-use super::server::{DeviceBooks, Server, Tuning};
+use super::server::{Server, Tuning};
 use super::{Ctx, CuResult};
 use crate::policy::{DeviceAccount, Rounding};
 use crate::pool::{Claim, Heap, Index};
