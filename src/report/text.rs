@@ -130,9 +130,6 @@ fn external(device: &DeviceReport) -> String {
 
 fn cap(report: &Report, device: &DeviceReport) -> String {
     let closest = human(device.headroom_bytes);
-    if !device.is_capped() {
-        return format!("none; {closest} of the device were never in use by this process");
-    }
     let caps =
         report.config.iter().filter(|setting| ["memory_fraction", "memory_limit"].contains(&&*setting.key));
     let set: Vec<_> = caps
@@ -140,7 +137,13 @@ fn cap(report: &Report, device: &DeviceReport) -> String {
         .map(|setting| format!("{}:{} in {}", setting.key, setting.value, setting.source))
         .collect();
     let origin = if set.is_empty() { String::new() } else { format!(" ({})", set.join(", ")) };
-    format!("{}{origin}; {closest} were left at the closest", human(device.limit_bytes))
+    if device.is_capped() {
+        return format!("{}{origin}; {closest} were left at the closest", human(device.limit_bytes));
+    }
+    // A setting that allows no less than the device has is not the same as none.
+    let none =
+        if set.is_empty() { "none".to_owned() } else { format!("none below the device's memory{origin}") };
+    format!("{none}; {closest} of the device were never in use by this process")
 }
 
 fn end(device: &DeviceReport) -> String {
@@ -278,7 +281,7 @@ gpucache[4243]: ./solver, 0.8 s, ended by _exit
     try             max_split_size_mb:1024 keeps large blocks whole: 1.00 GiB failed with 3.00 GiB free, the largest piece 512.00 MiB
   GPU 2, NVIDIA H200, 80.00 GiB
     outside pool    at most 1.00 GiB: vmm 1.00 GiB
-    cap             none; 79.00 GiB of the device were never in use by this process
+    cap             none below the device's memory (memory_fraction:0.1 in PYTORCH_ALLOC_CONF); 79.00 GiB of the device were never in use by this process
     at the end      reserved 0 B, 0 B allocated
   note: a call was forwarded because the driver is older than 12.5
 ";
