@@ -1,10 +1,9 @@
 //! Arrays and mipmapped arrays: counted by their extents, and held under the cap.
 
-use super::memory::{released, write_down};
+use super::memory::{counted_as, released};
 use super::table::real;
 use super::types::{Array, Array3dDescriptor, ArrayDescriptor, CuResult, MipmappedArray, format_bytes};
-use crate::driver::external::{Entry, charged};
-use crate::life::{contexts, process};
+use crate::life::contexts;
 use crate::stats::ExternalKind;
 use std::ffi::c_uint;
 
@@ -33,26 +32,6 @@ fn mipmap_bytes(descriptor: &Array3dDescriptor, levels: u32) -> u64 {
     (0..levels.clamp(1, most.max(1))).map(level).fold(0, u64::saturating_add)
 }
 
-/// Creates what `call` writes to `handle`, charged with `bytes`.
-unsafe fn counted<H: Copy>(
-    handle: *mut H,
-    bytes: u64,
-    kind: ExternalKind,
-    key: impl Fn(H) -> u64,
-    mut call: impl FnMut() -> CuResult,
-) -> CuResult {
-    let Some(books) = contexts::current_books().filter(|_| process::is_active()) else { return call() };
-    match charged(books, kind, bytes, call) {
-        Ok(()) => {
-            let ctx = contexts::ends_with(kind);
-            // SAFETY: written by the successful call.
-            write_down(key(unsafe { *handle }), Entry { device: books.device, kind, bytes, ctx });
-            CuResult::SUCCESS
-        }
-        Err(code) => code,
-    }
-}
-
 /// `cuArrayCreate_v2`
 ///
 /// # Safety
@@ -63,8 +42,8 @@ pub unsafe fn create(array: *mut Array, descriptor: *const ArrayDescriptor) -> C
     // SAFETY: null or a descriptor, by the driver's contract.
     let Some(shape) = (unsafe { descriptor.as_ref() }).filter(|_| !array.is_null()) else { return call() };
     let bytes = extent_bytes(shape.width, shape.height, 1, shape.format, shape.channels);
-    // SAFETY: `array` is what the call writes.
-    unsafe { counted(array, bytes, ExternalKind::Array, |array| array as u64, call) }
+    // SAFETY: `array` is what the successful call writes.
+    counted_as(contexts::current_books(), bytes, ExternalKind::Array, call, || unsafe { *array } as u64)
 }
 
 /// Flags of arrays that have no memory of their own: `CUDA_ARRAY3D_SPARSE`, `CUDA_ARRAY3D_DEFERRED_MAPPING`.
@@ -82,8 +61,8 @@ pub unsafe fn create_3d(array: *mut Array, descriptor: *const Array3dDescriptor)
         .filter(|shape| !array.is_null() && shape.flags & WITHOUT_MEMORY == 0);
     let Some(shape) = shape else { return call() };
     let bytes = extent_bytes(shape.width, shape.height, shape.depth, shape.format, shape.channels);
-    // SAFETY: `array` is what the call writes.
-    unsafe { counted(array, bytes, ExternalKind::Array, |array| array as u64, call) }
+    // SAFETY: `array` is what the successful call writes.
+    counted_as(contexts::current_books(), bytes, ExternalKind::Array, call, || unsafe { *array } as u64)
 }
 
 /// `cuArrayDestroy`
@@ -111,8 +90,8 @@ pub unsafe fn create_mipmapped(
         .filter(|shape| !array.is_null() && shape.flags & WITHOUT_MEMORY == 0);
     let Some(shape) = shape else { return call() };
     let bytes = mipmap_bytes(shape, levels);
-    // SAFETY: `array` is what the call writes.
-    unsafe { counted(array, bytes, ExternalKind::Mipmap, |array| array as u64, call) }
+    // SAFETY: `array` is what the successful call writes.
+    counted_as(contexts::current_books(), bytes, ExternalKind::Mipmap, call, || unsafe { *array } as u64)
 }
 
 /// `cuMipmappedArrayDestroy`

@@ -61,7 +61,7 @@ pub unsafe extern "C" fn route(handle: *mut c_void, name: *const c_char, caller:
 /// A lookup through the caller's scope. The real `dlsym` finds our exports by the ordinary rules of interposition; all
 /// that is decided here is that a name does not appear to exist just because this library exports it.
 fn route_by_scope(handle: *mut c_void, name: &CStr, caller: usize) -> Verdict {
-    let found = table::export_named(name).is_none()
+    let found = !table::exports(name)
         || behind_export(name)
         || if handle == libc::RTLD_DEFAULT {
             scopes::reach(caller, name)

@@ -122,14 +122,24 @@ pub unsafe fn counted_on(
     address: *mut DevicePtr,
     bytes: u64,
     kind: ExternalKind,
+    call: impl FnMut() -> CuResult,
+) -> CuResult {
+    // SAFETY: written by the successful call.
+    counted_as(books, bytes, kind, call, || unsafe { *address })
+}
+
+/// Makes an allocation of any kind outside the pool by `call`, and charges it under the `key` that its end will name.
+pub fn counted_as(
+    books: Option<&'static DeviceBooks>,
+    bytes: u64,
+    kind: ExternalKind,
     mut call: impl FnMut() -> CuResult,
+    key: impl FnOnce() -> u64,
 ) -> CuResult {
     let Some(books) = books.filter(|_| process::is_active()) else { return call() };
     match charged(books, kind, bytes, call) {
         Ok(()) => {
-            let ctx = contexts::ends_with(kind);
-            // SAFETY: written by the successful call.
-            write_down(unsafe { *address }, Entry { device: books.device, kind, bytes, ctx });
+            write_down(key(), Entry { device: books.device, kind, bytes, ctx: contexts::ends_with(kind) });
             if kind == ExternalKind::Other {
                 books.counts.bump(|counts| &counts.forwarded);
             }

@@ -216,12 +216,10 @@ hooks! {
     cuStreamDestroy_v2 ["cuStreamDestroy" @ 4000 legacy] (stream: Stream) => captures::stream_destroy;
 }
 
-/// The hook whose exported symbol is `name`, or a marker for the runtime functions that this library exports as well.
-pub fn export_named(name: &CStr) -> Option<*const c_void> {
-    if let Some(hook) = HOOKS.iter().find(|hook| hook.symbol == name) {
-        return Some(hook.replacement);
-    }
-    super::runtime::EXPORTS.iter().find(|(symbol, _)| *symbol == name).map(|(_, address)| address.0)
+/// Whether this library exports `name`.
+pub fn exports(name: &CStr) -> bool {
+    HOOKS.iter().any(|hook| hook.symbol == name)
+        || super::runtime::EXPORTS.iter().any(|(symbol, _)| *symbol == name)
 }
 
 /// Whether `address` is one of this library's exports.

@@ -100,7 +100,7 @@ impl<G: Gpu> Server<G> {
             }
         }
 
-        let newest = self.inner.lock().newest_freed;
+        let newest = self.inner.lock().heap.newest_pending().unwrap_or(0);
         if self.fence.refresh(newest)
             && let Some(address) = self.take(bytes, rounded, Fit::Tight, true)
         {

@@ -58,7 +58,6 @@ pub(super) struct Inner {
     /// Requests served since the last miss, and how many misses have followed each other closely.
     pub served_since_miss: u32,
     pub close_misses: u32,
-    pub newest_freed: Epoch,
     pub counts: Counts,
     pub histogram: SizeHistogram,
     pub peak: PeakMoment,
@@ -99,7 +98,6 @@ impl<G: Gpu> Server<G> {
             served_since_barrier: 0,
             served_since_miss: 0,
             close_misses: 0,
-            newest_freed: 0,
             counts: Counts::default(),
             histogram: SizeHistogram::default(),
             peak: PeakMoment::default(),
@@ -217,7 +215,6 @@ impl<G: Gpu> Server<G> {
         }
         let mut inner = self.inner.lock();
         let epoch = self.fence.current();
-        inner.newest_freed = epoch;
         inner.counts.free += 1;
         inner.heap.free(claimed, epoch);
         inner.frees_to_seal -= 1;
@@ -302,7 +299,6 @@ impl<G: Gpu> Server<G> {
                 // Back as it was: its memory may still be in use. It was known a moment ago and can be known again.
                 let mut inner = self.inner.lock();
                 let epoch = self.fence.current();
-                inner.newest_freed = epoch;
                 let _ = inner.heap.add_region_pending(region.addr, size, epoch);
                 0
             }

@@ -1,8 +1,9 @@
 //! Which contexts live, and the pool of each.
 //!
 //! A context's handle is no key: after a reset the next context often has the same value. So a pool belongs to one
-//! *life* of a context; when that has ended, the pool is empty and serves the next context of its device. While a call that may end the context is under way its pool is *suspended* (nothing is served
-//! from it); afterwards it either resumes or has ended.
+//! *life* of a context; when that has ended, the pool is empty and serves the next context of its device. While a call
+//! that may end the context is under way its pool is *suspended* (nothing is served from it); afterwards it either resumes
+//! or has ended.
 
 use crate::driver::books::DeviceBooks;
 use crate::driver::external::Ledger;

@@ -1,7 +1,5 @@
 //! Request sizes in power-of-two buckets: which sizes a program lives on, in one kilobyte and one instruction a request.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use super::SizeBucket;
 
 /// Bucket `k` holds sizes above 2^(k-1) and up to 2^k; bucket 0 holds 0 and 1, the last everything above 2^63.
@@ -60,41 +58,6 @@ impl SizeHistogram {
     }
 }
 
-/// A [`SizeHistogram`] that any number of threads update without a lock.
-#[derive(Debug)]
-pub struct SharedSizeHistogram {
-    slots: [(AtomicU64, AtomicU64); BUCKETS],
-}
-
-impl Default for SharedSizeHistogram {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl SharedSizeHistogram {
-    /// An empty histogram.
-    pub const fn new() -> Self {
-        Self { slots: [const { (AtomicU64::new(0), AtomicU64::new(0)) }; BUCKETS] }
-    }
-
-    /// Counts one request of `size` bytes.
-    pub fn record(&self, size: u64) {
-        let (count, bytes) = &self.slots[bucket_of(size)];
-        count.fetch_add(1, Ordering::Relaxed);
-        bytes.fetch_add(size, Ordering::Relaxed);
-    }
-
-    /// The figures now.
-    pub fn snapshot(&self) -> SizeHistogram {
-        let mut plain = SizeHistogram::default();
-        for (slot, (count, bytes)) in plain.slots.iter_mut().zip(&self.slots) {
-            *slot = (count.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed));
-        }
-        plain
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,17 +79,17 @@ mod tests {
     }
 
     #[test]
-    fn merging_and_sharing_count_the_same() {
-        let shared = SharedSizeHistogram::new();
+    fn merging_counts_as_if_one_had_seen_it_all() {
+        let mut all = SizeHistogram::default();
         let (mut left, mut right) = (SizeHistogram::default(), SizeHistogram::default());
         for size in [1, 1000, 1 << 20] {
             left.record(size);
-            shared.record(size);
+            all.record(size);
         }
         right.record(999);
-        shared.record(999);
+        all.record(999);
         left.merge(&right);
-        assert_eq!(shared.snapshot(), left);
+        assert_eq!(all, left);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! made without asking the driver anything.
 //!
 //! The plain types are the report's own ([`Gauge`], [`Counts`]); what they can do is defined here, beside twins that
-//! many threads update at once without a lock ([`SharedGauge`], [`AtomicCounts`], [`SharedSizeHistogram`]). Every
+//! many threads update at once without a lock ([`SharedGauge`], [`AtomicCounts`]). Every
 //! operation is total: a wrong figure in a report is a nuisance, a panic in somebody's process is not acceptable.
 #![deny(unsafe_code)]
 
@@ -16,7 +16,7 @@ mod together;
 pub use counts::AtomicCounts;
 pub use fragmentation::fragmentation;
 pub use gauge::SharedGauge;
-pub use histogram::{SharedSizeHistogram, SizeHistogram};
+pub use histogram::SizeHistogram;
 pub use kind::ExternalKind;
 pub use together::{Span, peak_together};
 
