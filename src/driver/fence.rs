@@ -14,10 +14,13 @@ use crate::pool::epochs::{Epochs, Sealed};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Sealed epochs asked about in one [`Fence::poll`].
 const POLLS: usize = 3;
+/// First and longest pause between two questions of [`Fence::await_idle`].
+const PAUSE: Duration = Duration::from_micros(20);
+const PAUSE_MAX: Duration = Duration::from_millis(1);
 
 /// The end of an epoch in one context.
 #[derive(Clone, Copy, Debug)]
@@ -162,6 +165,32 @@ impl<G: Gpu> Fence<G> {
         }
         self.poll();
         self.epochs.retired() + 1 >= self.epochs.current()
+    }
+
+    /// Whether all work submitted so far gets done within `bound`. Asks again and again, so that no driver call waits
+    /// for work that might never end. A driver without context-wide events can only be waited for without an end.
+    pub fn await_idle(&self, bound: Duration) -> bool {
+        if !self.gpu.has_context_events() {
+            return self.synchronize();
+        }
+        let begun = Instant::now();
+        self.poll();
+        if !self.seal() {
+            return false;
+        }
+        let wanted = self.epochs.newest_sealed();
+        let mut pause = PAUSE;
+        loop {
+            self.poll();
+            if self.epochs.retired() >= wanted {
+                return true;
+            }
+            if begun.elapsed() >= bound || self.gate.capturing() {
+                return false;
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
     }
 
     /// Whether a failed call on a context may be passed over: the context is gone, or in an error that has ended all its

@@ -29,6 +29,8 @@ const CLOSE_MISSES: u32 = 4;
 /// wait makes all of it clean, so it serves 16 reuses and more for blocks of up to 2 MiB.
 const ROTATION_BYTES: u64 = 32 << 20;
 const ROTATION_SHARE: u64 = 32;
+/// The device is waited for where idle regions make up at least this part of the growth beyond the high-water mark.
+const WORTH_WAITING: u64 = 8;
 
 /// How to serve a request that no clean memory serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -249,21 +251,36 @@ impl<G: Gpu> Server<G> {
         }
     }
 
-    /// Before a growth that would raise the high-water mark, idle regions go back, smallest first: if the device is idle.
-    /// The driver's free waits for all work, which `cudaMalloc` never does; a program may have launched work that ends only
-    /// after this call. (Short of "out of memory" nothing else is worth that wait; there, regions go back in any case.)
+    /// Before a growth that would raise the high-water mark, idle regions go back, smallest first. The driver's free waits
+    /// for all work of the device, so it is not called before that is done; [`Patience`](super::patience::Patience) says
+    /// for how long that is waited for. Short of "out of memory" the growth then goes ahead without.
     fn make_room(&self, rounded: u64) {
         if self.fence.gate().capturing() {
             return;
         }
-        let excess = {
+        let (excess, idle) = {
             let inner = self.inner.lock();
             let reserved = inner.heap.reserved();
-            (reserved.current + inner.heap.growth(rounded).preferred).saturating_sub(reserved.peak)
+            let grown = reserved.current + inner.heap.growth(rounded).preferred;
+            (grown.saturating_sub(reserved.peak), inner.heap.idle())
         };
-        if excess > 0 && self.idle_bytes() > 0 && self.fence.is_idle() {
+        if excess == 0 || idle == 0 {
+            return;
+        }
+        let worth_waiting = idle >= excess / WORTH_WAITING;
+        if self.fence.is_idle() || (worth_waiting && self.await_idle()) {
             self.give_back(excess);
         }
+    }
+
+    fn await_idle(&self) -> bool {
+        let Some(bound) = self.patience.next() else { return false };
+        let begun = Instant::now();
+        let idle = self.fence.await_idle(bound);
+        if !idle {
+            self.patience.in_vain(begun.elapsed());
+        }
+        idle
     }
 
     /// Grows the heap, by as little as will do if `least`, and takes the block from it.

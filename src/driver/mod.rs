@@ -7,6 +7,7 @@
 //! | `model.rs` | the trait over a small model, for tests |
 //! | `gate.rs` | keeps stream captures and barriers apart |
 //! | `fence.rs` | makes freed memory reusable: seals epochs, polls them, waits for them on the device |
+//! | `patience.rs` | how long growth may wait for an idle device |
 //! | `server.rs` | one context's pool: hits, frees, and what is asked of it |
 //! | `ladder.rs` | what a miss tries, in order, until only "out of memory" is left |
 //! | `books.rs` | what all contexts of a device share: account, counts, moments of failure |
@@ -19,6 +20,7 @@ pub mod gate;
 mod ladder;
 #[cfg(test)]
 pub mod model;
+mod patience;
 pub mod real;
 pub mod server;
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 use super::books::DeviceBooks;
 use super::fence::Fence;
+use super::patience::Patience;
 use super::{Ctx, CuResult, Gpu, is_sticky};
 use crate::policy::Rounding;
 use crate::pool::{BlockState, Claim, Claimed, Epoch, Fit, Heap, Idle, Index, Rules, Usage};
@@ -15,7 +16,7 @@ use crate::sync::patiently;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Frees after which the current epoch is sealed even if nobody has missed.
 const FREES_PER_SEAL: u32 = 32;
@@ -37,6 +38,8 @@ pub struct Tuning {
     pub gc_threshold: Option<f64>,
     /// `free_sync`: a free waits for the device first.
     pub free_sync: bool,
+    /// How long a growth may wait for the device, to give idle regions back first; zero for not at all.
+    pub patience: Duration,
 }
 
 /// The heap's state at its high-water mark.
@@ -73,6 +76,7 @@ pub struct Server<G: Gpu> {
     pub(super) tuning: Tuning,
     pub(super) inner: Mutex<Inner>,
     pub(super) growing: Mutex<()>,
+    pub(super) patience: Patience,
     pub(super) alive: AtomicBool,
     /// The code of an error that the context will not recover from; 0 for none.
     pub(super) sticky: Arc<AtomicI32>,
@@ -109,6 +113,7 @@ impl<G: Gpu> Server<G> {
             member: AtomicU64::new(fence.join(ctx, Arc::clone(&sticky))),
             fence,
             books,
+            patience: Patience::new(tuning.patience),
             tuning,
             inner: Mutex::new(inner),
             growing: Mutex::new(()),

@@ -19,11 +19,14 @@ use parking_lot::Mutex;
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Contexts alive at once that get a pool; more are forwarded.
 const LIVES: usize = 1024;
 /// Devices that are accounted for.
 pub const DEVICES: usize = 64;
+/// A queue of launches that a program has filled is done in less.
+const GROWTH_WAIT: Duration = Duration::from_secs(1);
 
 /// A pool, and the life of a context that it serves.
 pub struct Life {
@@ -150,6 +153,7 @@ fn tuning(conf: &Conf) -> Tuning {
         max_non_split_rounding: conf.max_non_split_rounding(),
         gc_threshold: conf.garbage_collection_threshold(),
         free_sync: conf.free_sync(),
+        patience: GROWTH_WAIT,
     }
 }
 

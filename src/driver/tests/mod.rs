@@ -2,6 +2,7 @@
 
 mod random;
 mod steps;
+mod waits;
 
 use super::books::DeviceBooks;
 use super::fence::Fence;

@@ -1,0 +1,72 @@
+//! How long growth may wait for the device before it raises the high-water mark.
+//!
+//! Idle regions can only go back once the device is idle, because the driver's free waits for all of its work. In a
+//! program whose host runs ahead of the device it never is by itself, and regions would pile up: a training job with
+//! batches of varying length took 2.0 times its live memory that way, and 1.2 times with waits. Such a wait costs the
+//! device nothing (it works meanwhile) and the host a pause.
+//!
+//! But `cudaMalloc` never waits, and a program may have launched work that ends only after this very call. So every wait
+//! has an end; and what waits have cost in vain may be so much of the process's life and no more.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Time that may be spent in vain before any is earned, in waits.
+const VAIN_WAITS: u32 = 2;
+/// Part of the time since the start that may be spent in vain besides.
+const VAIN_SHARE: u32 = 100;
+
+/// The waits of one pool.
+pub struct Patience {
+    /// Longest wait; zero for none.
+    bound: Duration,
+    since: Instant,
+    vain_ns: AtomicU64,
+}
+
+impl Patience {
+    /// Waits of at most `bound` each.
+    pub fn new(bound: Duration) -> Patience {
+        Patience { bound, since: Instant::now(), vain_ns: AtomicU64::new(0) }
+    }
+
+    /// How long the next wait may take; `None` if there should be none.
+    pub fn next(&self) -> Option<Duration> {
+        let vain = Duration::from_nanos(self.vain_ns.load(Ordering::Relaxed));
+        let allowed = self.bound * VAIN_WAITS + self.since.elapsed() / VAIN_SHARE;
+        (!self.bound.is_zero() && vain + self.bound <= allowed).then_some(self.bound)
+    }
+
+    /// A wait took so long, and was for nothing.
+    pub fn in_vain(&self, took: Duration) {
+        self.vain_ns.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_in_vain_become_rare_and_others_do_not() {
+        let patience = Patience::new(Duration::from_secs(3600));
+        for _ in 0..10 {
+            assert!(patience.next().is_some(), "nothing was in vain");
+        }
+        for _ in 0..VAIN_WAITS {
+            let bound = patience.next().expect("some may be in vain");
+            patience.in_vain(bound);
+        }
+        assert_eq!(patience.next(), None);
+        assert_eq!(Patience::new(Duration::ZERO).next(), None);
+    }
+
+    #[test]
+    fn time_earns_new_waits() {
+        let patience = Patience::new(Duration::from_micros(100));
+        patience.in_vain(Duration::from_micros(201));
+        assert_eq!(patience.next(), None);
+        std::thread::sleep(Duration::from_millis(15));
+        assert!(patience.next().is_some());
+    }
+}
