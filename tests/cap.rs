@@ -2,7 +2,7 @@
 
 mod harness;
 
-use harness::{MIB, Outcome, Program};
+use harness::{MIB, Outcome, Program, same_with_and_without};
 
 /// Every kind of allocation that `hog` knows.
 const KINDS: [&str; 10] =
@@ -185,4 +185,27 @@ fn what_outlives_its_graph_or_context_stays_under_the_cap() {
         assert_eq!((run.printed("held"), run.printed("gone")), (2, 0), "{kind}: {run}");
         assert_eq!(run.gauge(0, "external_bytes", "current"), 0, "{run}");
     }
+}
+
+/// The memory goes with the graph that the capture was making, or with the program's own.
+#[test]
+fn memory_of_captures_that_come_to_nothing_is_given_up() {
+    for way in ["invalidated", "destroyed", "unjoined", "elsewhere", "kept"] {
+        let program = Program::new("captured_memory").arg(way).conf("memory_limit:256MiB");
+        let run = same_with_and_without(&program);
+        run.ok();
+        assert_eq!((run.printed("rounds"), run.printed("error")), (12, 0), "{way}: {run}");
+        assert_eq!(run.gauge(0, "external_bytes", "current"), 0, "{way}: {run}");
+        let most = if way == "unjoined" { 64 } else { 32 };
+        assert_eq!(run.gauge(0, "external_bytes", "peak"), most * MIB, "{way}: {run}");
+    }
+}
+
+/// A graph's memory is the graph's until that is gone, also while the program has freed it.
+#[test]
+fn memory_of_a_graph_that_has_run_stays_counted() {
+    let run = Program::new("captured_memory").arg("freed").preload().conf("memory_limit:256MiB").run();
+    run.ok();
+    assert_eq!(run.printed("second"), 2, "{run}");
+    assert_eq!(run.gauge(0, "external_bytes", "current"), 0, "{run}");
 }

@@ -5,7 +5,7 @@ use super::table::real;
 use super::types::{CuResult, DevicePtr};
 use crate::driver::books::DeviceBooks;
 use crate::driver::external::{Entry, charged};
-use crate::life::contexts::{self, LEDGER, Life};
+use crate::life::contexts::{self, LEDGER, Life, give_up, write_down};
 use crate::life::process;
 use crate::pool::{Claim, Claimed};
 use crate::stats::ExternalKind;
@@ -149,17 +149,10 @@ pub fn counted_as(
     }
 }
 
-/// Enters an allocation in the ledger.
-pub fn write_down(key: u64, entry: Entry) {
-    if let Some(unseen) = LEDGER.insert(key, entry) {
-        give_up(unseen);
-    }
-}
-
 /// Frees memory outside the pool by `call`. It leaves the books before the call, so that the address can come back at
-/// once, and returns to them if the call fails.
+/// once, and returns to them if the call fails. A graph's memory stays: the driver keeps it for the next run.
 pub fn released(key: u64, call: impl FnOnce() -> CuResult) -> CuResult {
-    let entry = LEDGER.remove(key);
+    let entry = LEDGER.remove_unless(key, ExternalKind::Graph);
     let result = call();
     if let Some(entry) = entry {
         if result == CuResult::SUCCESS {
@@ -169,13 +162,6 @@ pub fn released(key: u64, call: impl FnOnce() -> CuResult) -> CuResult {
         }
     }
     result
-}
-
-/// Takes an allocation that is gone off its device's account.
-pub fn give_up(entry: Entry) {
-    if let Some(books) = contexts::books(entry.device) {
-        books.account.release_external(entry.kind, entry.bytes);
-    }
 }
 
 /// What every device so far has aligned rows to, in bytes.

@@ -2,12 +2,12 @@
 //! which prove to the pool what it would otherwise have to ask.
 
 use super::memory::{counted_on, free_or};
+use super::pools;
 use super::table::real;
 use super::types::{Context, CuResult, DevicePtr, MemPool, Stream};
-use super::{graphs, pools};
 use crate::driver::books::DeviceBooks;
 use crate::driver::{Ctx, real as gpu};
-use crate::life::{captures, contexts};
+use crate::life::{captures, contexts, graphs};
 use crate::stats::ExternalKind;
 
 /// Allocates in stream order by `call`, on the device of `books`. While the stream captures, the memory belongs to the

@@ -40,6 +40,8 @@ pub struct Calls {
     pub exchange_mode: Option<unsafe extern "C" fn(*mut c_uint) -> CuResult>,
     /// `cuStreamIsCapturing`
     pub stream_capturing: Option<unsafe extern "C" fn(*mut c_void, *mut c_uint) -> CuResult>,
+    /// `cuStreamGetCtx`
+    pub stream_ctx: Option<unsafe extern "C" fn(*mut c_void, *mut *mut c_void) -> CuResult>,
     /// `cuStreamGetCaptureInfo_v2`: stream, status, id, graph, dependencies, their number
     pub capture_info: Option<
         unsafe extern "C" fn(
@@ -175,6 +177,15 @@ pub fn stream_capturing(stream: usize) -> Option<bool> {
     // SAFETY: a stream that its owner has not destroyed (the caller tracks that); writes one integer to our local.
     let result = unsafe { (calls()?.stream_capturing?)(stream as *mut c_void, &raw mut status) };
     (result == CuResult::SUCCESS).then_some(status != 0)
+}
+
+/// The context of a stream that is no default one, if the driver tells.
+pub fn stream_ctx(stream: usize) -> Option<Ctx> {
+    let _within = Within::enter();
+    let mut ctx = std::ptr::null_mut();
+    // SAFETY: the caller's stream; writes one handle to our local.
+    let result = unsafe { (calls()?.stream_ctx?)(stream as *mut c_void, &raw mut ctx) };
+    (result == CuResult::SUCCESS && !ctx.is_null()).then_some(Ctx(ctx as usize))
 }
 
 /// The graph that a stream captures into; `None` if it does not capture, or the driver cannot tell.

@@ -6,12 +6,12 @@
 //! or has ended.
 
 use crate::driver::books::DeviceBooks;
-use crate::driver::external::Ledger;
+use crate::driver::external::{Entry, Ledger};
 use crate::driver::fence::Fence;
 use crate::driver::real::{self, RealGpu};
 use crate::driver::server::{Server, Tuning};
 use crate::driver::{Ctx, CuResult};
-use crate::life::{captures, notes, process};
+use crate::life::{captures, graphs, notes, process};
 use crate::policy::{Conf, DeviceAccount};
 use crate::pool::{Index, Usage};
 use crate::stats::{AtomicCounts, ExternalKind};
@@ -257,6 +257,20 @@ pub fn ends_with(kind: ExternalKind) -> usize {
     if outlives { 0 } else { ctx.0 }
 }
 
+/// Enters an allocation outside the pools in the ledger.
+pub fn write_down(key: u64, entry: Entry) {
+    if let Some(unseen) = LEDGER.insert(key, entry) {
+        give_up(unseen);
+    }
+}
+
+/// Takes an allocation that is gone off its device's account.
+pub fn give_up(entry: Entry) {
+    if let Some(books) = books(entry.device) {
+        books.account.release_external(entry.kind, entry.bytes);
+    }
+}
+
 /// Runs a driver call that may end `ctx`: nothing is served from its pool meanwhile, and if `call` says that the context
 /// has ended, its pool ends, with everything that was charged to it.
 pub fn while_ending(ctx: impl FnOnce() -> Option<Ctx>, call: impl FnOnce() -> (CuResult, bool)) -> CuResult {
@@ -273,10 +287,11 @@ pub fn while_ending(ctx: impl FnOnce() -> Option<Ctx>, call: impl FnOnce() -> (C
         for primary in &PRIMARY {
             let _ = primary.compare_exchange(ctx.0, 0, Ordering::AcqRel, Ordering::Acquire);
         }
-        for (_, entry) in LEDGER.remove_context(ctx.0) {
-            if let Some(books) = books(entry.device) {
-                books.account.release_external(entry.kind, entry.bytes);
+        for (address, entry) in LEDGER.remove_context(ctx.0) {
+            if entry.kind == ExternalKind::Graph {
+                graphs::forget(address);
             }
+            give_up(entry);
         }
     }
     if let Some(life) = life {

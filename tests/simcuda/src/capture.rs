@@ -161,17 +161,26 @@ impl World {
             return Err(CAPTURE_WRONG_THREAD);
         }
         let unjoined = !c.invalid && self.unjoined(id, c.graph, &deps);
-        self.captures.remove(&id);
+        if c.invalid || unjoined {
+            self.abandon_capture(id);
+            return Err(if c.invalid { CAPTURE_INVALIDATED } else { CAPTURE_UNJOINED });
+        }
+        self.close_capture(id);
+        Ok(c.graph)
+    }
+
+    fn close_capture(&mut self, id: u64) -> Option<Capture> {
         for s in self.streams.values_mut() {
             s.capture.take_if(|(other, _)| *other == id);
         }
-        if c.invalid || unjoined {
-            if !c.borrowed {
-                self.drop_graph(c.graph);
-            }
-            return Err(if c.invalid { CAPTURE_INVALIDATED } else { CAPTURE_UNJOINED });
+        self.captures.remove(&id)
+    }
+
+    /// Ends a capture that comes to nothing; a graph of the program's stays.
+    pub fn abandon_capture(&mut self, id: u64) {
+        if let Some(c) = self.close_capture(id).filter(|c| !c.borrowed) {
+            self.drop_graph(c.graph);
         }
-        Ok(c.graph)
     }
 
     /// Whether another stream of the capture has work that the origin's end does not wait for.
