@@ -103,3 +103,34 @@ fn allocations_that_race_with_the_end_of_their_context() {
         }
     }
 }
+
+/// Barriers span contexts that never allocate.
+#[test]
+fn blocks_used_by_a_context_without_a_pool() {
+    for way in ["retained", "created", "green"] {
+        for devices in ["1", "2"] {
+            let program =
+                Program::new("poolless").arg(way).sim("DEVICES", devices).conf("memory_limit:32MiB");
+            let run = same_with_and_without(&program);
+            run.ok();
+            assert_eq!(run.count("alloc"), run.printed("allocs"), "{run}");
+            assert!(run.count("cache_hit") > 0, "{run}");
+            let wrong = program.preload_unsafe().run();
+            assert!(wrong.stderr.contains("wrong words"), "right even without a barrier: {wrong}");
+        }
+    }
+}
+
+/// The pool of the primary context serves its green contexts: their memory is its own, and outlives them.
+#[test]
+fn green_contexts_use_the_primary_contexts_memory() {
+    for alone in [false, true] {
+        let program = Program::new("green").conf("memory_limit:48MiB");
+        let run = same_with_and_without(&if alone { program.arg("alone") } else { program });
+        run.ok();
+        assert_eq!(run.count("alloc"), run.printed("allocs"), "{run}");
+        assert_eq!(run.count("forwarded"), 0, "{run}");
+        assert!(run.count("cache_hit") > 0, "{run}");
+        nothing_is_live(&run, 1);
+    }
+}

@@ -7,6 +7,7 @@
 //! | `model.rs` | the trait over a small model, for tests |
 //! | `gate.rs` | keeps stream captures and barriers apart |
 //! | `fence.rs` | makes freed memory reusable: seals epochs, polls them, waits for them on the device |
+//! | `members.rs` | which contexts that concerns |
 //! | `server.rs` | one context's pool: hits, frees, and what is asked of it |
 //! | `ladder.rs` | what a miss tries, in order, until only "out of memory" is left |
 //! | `books.rs` | what all contexts of a device share: account, counts, moments of failure |
@@ -17,6 +18,7 @@ pub mod external;
 pub mod fence;
 pub mod gate;
 mod ladder;
+mod members;
 #[cfg(test)]
 pub mod model;
 pub mod real;
@@ -44,6 +46,8 @@ impl CuResult {
     pub const NOT_FOUND: CuResult = CuResult(500);
     /// `CUDA_ERROR_NOT_READY`.
     pub const NOT_READY: CuResult = CuResult(600);
+    /// `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
+    pub const CONTEXT_IS_DESTROYED: CuResult = CuResult(709);
     /// `CUDA_ERROR_NOT_SUPPORTED`.
     pub const NOT_SUPPORTED: CuResult = CuResult(801);
 

@@ -12,8 +12,8 @@ pub struct State {
     pub submitted: u64,
     /// Work completed so far.
     pub completed: u64,
-    /// Work that all later work is ordered after.
-    pub ordered: u64,
+    /// Work that all later work of a context is ordered after.
+    pub ordered: HashMap<Ctx, u64>,
     /// Bytes the device has.
     pub capacity: u64,
     /// Allocations by address.
@@ -93,10 +93,15 @@ impl Model {
         state.submitted
     }
 
-    /// Whether memory last used by work number `work` may be used by work submitted from now on.
+    /// Whether memory last used by work number `work` may be used by work submitted from now on to the first context.
     pub fn is_safe(&self, work: u64) -> bool {
+        self.is_safe_for(Ctx(1), work)
+    }
+
+    /// The same for another context.
+    pub fn is_safe_for(&self, ctx: Ctx, work: u64) -> bool {
         let state = self.state.lock();
-        work <= state.completed || work <= state.ordered
+        work <= state.completed || state.ordered.get(&ctx).is_some_and(|ordered| work <= *ordered)
     }
 
     /// Completes everything.
@@ -160,7 +165,9 @@ impl Gpu for Model {
         let mut state = self.state.lock();
         state.alive(ctx)?;
         state.forbidden("wait")?;
-        state.ordered = state.ordered.max(state.events[event.0]);
+        let work = state.events[event.0];
+        let ordered = state.ordered.entry(ctx).or_default();
+        *ordered = work.max(*ordered);
         Ok(())
     }
 

@@ -153,6 +153,9 @@ impl<G: Gpu> Server<G> {
     /// Serves `bytes` from memory that is clean now, without any driver call but a poll now and then.
     #[inline]
     pub fn try_hit(&self, bytes: u64) -> Option<u64> {
+        if !self.fence.is_ordered() {
+            return None;
+        }
         let rounded = self.tuning.rounding.round(bytes)?;
         // Blocks of these sizes go round through whatever is clean; larger ones are not cut before pending memory has
         // been looked at.

@@ -85,9 +85,9 @@ impl DeviceAccount {
         self.in_use.current()
     }
 
-    /// Bytes that can still be reserved.
+    /// Bytes that can still be reserved; without a cap the driver decides.
     pub fn headroom(&self) -> u64 {
-        self.limit.saturating_sub(self.in_use.current())
+        self.most().saturating_sub(self.in_use.current())
     }
 
     /// The smallest headroom that what was really held ever left.

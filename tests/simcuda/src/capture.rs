@@ -96,7 +96,9 @@ impl World {
 
     /// For calls that concern a whole context.
     pub fn check_context(&mut self, ctx: u64) -> R {
-        let ids: Vec<u64> = self.captures.iter().filter(|(_, c)| c.ctx == ctx).map(|(id, _)| *id).collect();
+        let all = self.with_green(ctx);
+        let ids = self.captures.iter().filter(|(_, c)| all.contains(&c.ctx)).map(|(id, _)| *id);
+        let ids: Vec<u64> = ids.collect();
         self.refuse(&ids)
     }
 
