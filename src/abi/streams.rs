@@ -39,8 +39,8 @@ unsafe fn allocating(
 /// The driver also takes memory of `cuMemAlloc`. For a pooled block the stream's order needs no care of its own: what is
 /// submitted before the free is covered by the epoch that the block is freed under. While the stream captures, nothing is
 /// freed now: the driver adds a node, or has its own answer for memory that is not the graph's.
-fn freeing(address: DevicePtr, graph: Option<usize>, call: impl FnOnce() -> CuResult) -> CuResult {
-    if graph.is_some() { call() } else { free_or(address, call) }
+fn freeing(address: DevicePtr, graph: Option<usize>, call: impl FnOnce(DevicePtr) -> CuResult) -> CuResult {
+    if graph.is_some() { call(address) } else { free_or(address, call) }
 }
 
 /// Makes the hooks of one function in its legacy and its per-thread form.
@@ -76,8 +76,8 @@ macro_rules! stream_ordered {
         /// As the driver's.
         pub unsafe fn $free_name(address: DevicePtr, stream: Stream) -> CuResult {
             let graph = captures::graph_of(stream as usize, $per_thread);
-            // SAFETY: the caller's arguments.
-            freeing(address, graph, || unsafe { real::$free_real(address, stream) })
+            // SAFETY: the caller's arguments, or an address that the driver refuses.
+            freeing(address, graph, |address| unsafe { real::$free_real(address, stream) })
         }
     )*};
 }
@@ -113,6 +113,8 @@ fn proving(ctx: Option<Ctx>, call: impl FnOnce() -> CuResult) -> CuResult {
     let result = call();
     if result == CuResult::SUCCESS {
         fence.synced(ctx, epoch);
+    } else {
+        contexts::has_answered(ctx, result);
     }
     result
 }

@@ -30,6 +30,8 @@ pub struct State {
     pub failures: Vec<(&'static str, CuResult)>,
     /// A context whose every call fails with this code.
     pub failed: Option<(Ctx, CuResult)>,
+    /// What happens when memory is next freed, before the call comes back.
+    pub at_free: Option<Box<dyn FnOnce(u64) + Send>>,
     events: Vec<u64>,
     next_address: u64,
 }
@@ -127,6 +129,9 @@ impl Gpu for Model {
 
     fn mem_free(&self, _: Ctx, address: u64) -> Result<(), CuResult> {
         let mut state = self.state.lock();
+        if let Some(meanwhile) = state.at_free.take() {
+            meanwhile(address);
+        }
         state.call("mem_free")?;
         state.completed = state.submitted;
         state.memory.remove(&address).map(|_| ()).ok_or(CuResult::INVALID_VALUE)

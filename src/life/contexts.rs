@@ -340,6 +340,13 @@ impl Life {
     }
 }
 
+/// A synchronisation of `ctx` by the program has failed with `code`, which may be one that it does not recover from.
+pub fn has_answered(ctx: Ctx, code: CuResult) {
+    if let Some((_, life)) = find(green::home(ctx)) {
+        life.server.note_error(code);
+    }
+}
+
 /// Which context a handle stands for has changed: threads forget what they last used.
 pub fn handles_changed() {
     VERSION.fetch_add(1, Ordering::AcqRel);
