@@ -1,15 +1,16 @@
 //! Which streams of the process capture.
 
-use super::{contexts, graphs};
+use super::{contexts, graphs, process};
 use crate::driver::{Ctx, CuResult, real};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
-/// A stream as a key: its handle, and for per-thread default streams the thread that it belongs to.
+/// A stream as a key: its handle, and for per-thread default streams the thread and the context that it belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct StreamKey {
     handle: usize,
     thread: u64,
+    ctx: usize,
 }
 
 /// `CU_STREAM_PER_THREAD`.
@@ -30,10 +31,10 @@ impl StreamKey {
     /// The key of `handle` as passed to an entry point whose null stream is the legacy one, or the per-thread one.
     pub fn new(handle: usize, per_thread: bool) -> StreamKey {
         let handle = handle_of(handle, per_thread);
-        // SAFETY: no arguments; the id of the calling thread.
-        let this_thread = unsafe { libc::pthread_self() };
-        let thread = if handle == PER_THREAD { this_thread } else { 0 };
-        StreamKey { handle, thread }
+        if handle != PER_THREAD {
+            return StreamKey { handle, thread: 0, ctx: 0 };
+        }
+        StreamKey { handle, thread: this_thread(), ctx: real::current_ctx().map_or(0, |ctx| ctx.0) }
     }
 
     /// The context that the stream is of: not always the current one.
@@ -41,6 +42,11 @@ impl StreamKey {
         let named = if self.handle > PER_THREAD { real::stream_ctx(self.handle) } else { None };
         named.or_else(real::current_ctx)
     }
+}
+
+fn this_thread() -> u64 {
+    // SAFETY: no arguments; the id of the calling thread.
+    unsafe { libc::pthread_self() }
 }
 
 /// A capture that has begun.
@@ -84,12 +90,35 @@ fn begin_capture(key: StreamKey, makes_graph: bool, call: impl FnOnce() -> CuRes
         if let Some(graph) = graph {
             graphs::begins(graph);
         }
+        if key.handle == PER_THREAD {
+            let _ = DEFAULT_STREAM.try_with(|_| ()); // from now on its end is seen
+        }
         // A stream that was already known ended its capture unseen; it is counted once.
         if OPEN.lock().get_or_insert_default().insert(key, Open { ctx, graph }).is_none() {
             beginning.succeeded();
         }
     }
     result
+}
+
+/// Ends with its thread: nobody can name that thread's default stream from then on, so a capture on it comes to nothing,
+/// whatever the driver does about it. It is no longer a reason to make no barrier: if the driver still refuses one, that
+/// is what the barrier finds, and all that it breaks is this capture. (Its memory stays charged: the graph may be there.)
+struct DefaultStream;
+
+impl Drop for DefaultStream {
+    fn drop(&mut self) {
+        // In a forked child the lock may be held for ever.
+        if process::is_active() {
+            let mine = |key: &StreamKey| key.handle == PER_THREAD && key.thread == this_thread();
+            let gone = OPEN.lock().as_mut().map_or(0, |open| open.extract_if(|key, _| mine(key)).count());
+            (0..gone).for_each(|_| one_ended());
+        }
+    }
+}
+
+thread_local! {
+    static DEFAULT_STREAM: DefaultStream = const { DefaultStream };
 }
 
 /// Ends a capture by `call`, whose result does not alone tell: an invalidated capture ends with an error, one that is

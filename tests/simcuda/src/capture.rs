@@ -27,6 +27,8 @@ pub struct Capture {
     pub origin: u64,
     /// Thread that began it.
     pub thread: u64,
+    /// The same as the system numbers it, if the stream is that thread's default one.
+    pub default_of: Option<i32>,
     /// Mode that it began with.
     pub mode: i32,
     /// Graph that it writes.
@@ -96,6 +98,13 @@ impl World {
 
     /// For calls that concern a whole context.
     pub fn check_context(&mut self, ctx: u64) -> R {
+        if self.config.thread_captures_end {
+            let ended = |c: &Capture| {
+                c.default_of.is_some_and(|t| !std::path::Path::new(&format!("/proc/self/task/{t}")).exists())
+            };
+            let gone: Vec<u64> = self.captures.iter().filter(|(_, c)| ended(c)).map(|(id, _)| *id).collect();
+            gone.into_iter().for_each(|id| self.abandon_capture(id));
+        }
         let all = self.with_green(ctx);
         let ids = self.captures.iter().filter(|(_, c)| all.contains(&c.ctx)).map(|(id, _)| *id);
         let ids: Vec<u64> = ids.collect();
@@ -143,10 +152,13 @@ impl World {
         self.ids += 1;
         let id = self.ids;
         let thread = self.thread;
-        self.captures.insert(
-            id,
-            Capture { ctx, origin: stream, thread, mode, graph, borrowed, told: Vec::new(), invalid: false },
-        );
+        let own = self.ctxs.get(&ctx).is_some_and(|c| c.per_thread.get(&thread) == Some(&stream));
+        // SAFETY: no arguments, cannot fail.
+        let default_of = own.then(|| unsafe { libc::gettid() });
+        let (told, invalid) = (Vec::new(), false);
+        let capture =
+            Capture { ctx, origin: stream, thread, default_of, mode, graph, borrowed, told, invalid };
+        self.captures.insert(id, capture);
         self.streams.get_mut(&stream).expect("live stream").capture = Some((id, deps));
         Ok(())
     }
