@@ -4,8 +4,8 @@
 use super::memory::counted_on;
 use super::table::real;
 use super::types::{
-    CuResult, Graph, GraphExec, GraphNode, GraphNodeHead, LOCATION_DEVICE, MemAllocNodeHead, NODE_MEM_ALLOC,
-    Opaque,
+    CHILD_MOVES, CuResult, Graph, GraphExec, GraphNode, GraphNodeHead, LOCATION_DEVICE, MemAllocNodeHead,
+    NODE_GRAPH, NODE_MEM_ALLOC, Opaque,
 };
 use crate::driver::books::DeviceBooks;
 use crate::life::{contexts, graphs};
@@ -73,13 +73,26 @@ unsafe fn allocation(params: *mut GraphNodeHead) -> *mut MemAllocNodeHead {
         if params.is_null() || (*params).kind != NODE_MEM_ALLOC {
             std::ptr::null_mut()
         } else {
-            &raw mut (*params).alloc
+            (&raw mut (*params).params.alloc).cast()
         }
     }
 }
 
+/// The graph that a node to be added takes over, memory and all.
+unsafe fn moving(params: *mut GraphNodeHead) -> Option<Graph> {
+    // SAFETY: null or parameters of a node, by the driver's contract; the kind says which.
+    unsafe {
+        let params = params.as_ref().filter(|params| params.kind == NODE_GRAPH)?;
+        (params.params.child.ownership == CHILD_MOVES).then_some(params.params.child.graph)
+    }
+}
+
+unsafe fn moves_nothing(_: *mut MemAllocNodeHead) -> Option<Graph> {
+    None
+}
+
 macro_rules! additions {
-    ($( $name:ident => $real:ident, $allocation:expr, ( $params:ident : $ty:ty $(, $edges:ident : $edges_ty:ty)? ); )*) => {$(
+    ($( $name:ident => $real:ident, $allocation:expr, $moving:expr, ( $params:ident : $ty:ty $(, $edges:ident : $edges_ty:ty)? ); )*) => {$(
         #[doc = concat!("`", stringify!($real), "`")]
         ///
         /// # Safety
@@ -94,19 +107,26 @@ macro_rules! additions {
         ) -> CuResult {
             // SAFETY: the caller's arguments.
             unsafe {
-                allocating(graph, $allocation($params), || {
+                let child = $moving($params);
+                let result = allocating(graph, $allocation($params), || {
                     real::$real(node, graph, dependencies, $($edges,)? count, $params)
-                })
+                });
+                if result == CuResult::SUCCESS
+                    && let Some(child) = child
+                {
+                    graphs::moved(child as usize, graph as usize);
+                }
+                result
             }
         }
     )*};
 }
 
 additions! {
-    add_alloc_node => cuGraphAddMemAllocNode, std::convert::identity, (params: *mut MemAllocNodeHead);
-    add_node => cuGraphAddNode, allocation, (params: *mut GraphNodeHead);
-    add_node_v2 => cuGraphAddNode_v2, allocation, (params: *mut GraphNodeHead, edges: *const c_void);
-    add_node_v3 => cuGraphAddNode_v3, allocation, (params: *mut GraphNodeHead, edges: *const c_void);
+    add_alloc_node => cuGraphAddMemAllocNode, std::convert::identity, moves_nothing, (params: *mut MemAllocNodeHead);
+    add_node => cuGraphAddNode, allocation, moving, (params: *mut GraphNodeHead);
+    add_node_v2 => cuGraphAddNode_v2, allocation, moving, (params: *mut GraphNodeHead, edges: *const c_void);
+    add_node_v3 => cuGraphAddNode_v3, allocation, moving, (params: *mut GraphNodeHead, edges: *const c_void);
 }
 
 macro_rules! instantiations {

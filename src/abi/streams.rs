@@ -34,13 +34,20 @@ unsafe fn allocating(
     result
 }
 
+/// What stands for the graph of a capture that has been invalidated and not ended.
+const BROKEN: usize = 0;
+
 /// Frees in stream order by `call`.
 ///
 /// The driver also takes memory of `cuMemAlloc`. For a pooled block the stream's order needs no care of its own: what is
 /// submitted before the free is covered by the epoch that the block is freed under. While the stream captures, nothing is
-/// freed now: the driver adds a node, or has its own answer for memory that is not the graph's.
+/// freed now: the driver adds a node, or has its own answer for memory that is not the graph's and for a broken capture.
 fn freeing(address: DevicePtr, graph: Option<usize>, call: impl FnOnce(DevicePtr) -> CuResult) -> CuResult {
-    if graph.is_some() { call(address) } else { free_or(address, call) }
+    match graph {
+        Some(BROKEN) if contexts::index().owner_of(address).is_some() => CuResult::STREAM_CAPTURE_INVALIDATED,
+        Some(_) => call(address),
+        None => free_or(address, call),
+    }
 }
 
 /// Makes the hooks of one function in its legacy and its per-thread form.

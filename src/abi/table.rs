@@ -160,6 +160,7 @@ hooks! {
     cuMemFreeAsync ["cuMemFreeAsync" @ 11020 legacy] (address: DevicePtr, stream: Stream) => streams::free_async;
     cuMemFreeAsync_ptsz ["cuMemFreeAsync" @ 11020 per_thread] (address: DevicePtr, stream: Stream) => streams::free_async_ptsz;
     cuMemPoolCreate ["cuMemPoolCreate" @ 11020 legacy] (pool: *mut MemPool, props: *const MemAllocationProp) => pools::create;
+    cuMemPoolDestroy ["cuMemPoolDestroy" @ 11020 legacy] (pool: MemPool) => pools::destroy;
     cuDeviceGetDefaultMemPool ["cuDeviceGetDefaultMemPool" @ 11020 legacy] (pool: *mut MemPool, device: Device) => pools::device_default;
     cuDeviceGetMemPool ["cuDeviceGetMemPool" @ 11020 legacy] (pool: *mut MemPool, device: Device) => pools::device_current;
     cuMemGetDefaultMemPool ["cuMemGetDefaultMemPool" @ 13000 legacy] (pool: *mut MemPool, location: *mut MemLocation, kind: c_uint) => pools::location_default;
@@ -237,7 +238,7 @@ mod tests {
     const KNOWN: &str = include_str!("../../tests/data/driver-functions.tsv");
 
     /// Functions that look as if they mattered and do not, each with the reason.
-    const EXCUSED: [(&str, &str); 31] = [
+    const EXCUSED: [(&str, &str); 30] = [
         ("cuArrayGetMemoryRequirements", "asks"),
         ("cuCtxCreate_v2", "the header's name of a form that is hooked as cuCtxCreate"),
         ("cuCtxResetPersistingL2Cache", "caches, no memory"),
@@ -265,7 +266,6 @@ mod tests {
         ("cuMemGetAllocationGranularity", "asks"),
         ("cuMemGetAllocationPropertiesFromHandle", "asks"),
         ("cuMemHostAlloc", "the host's memory"),
-        ("cuMemPoolDestroy", "what is allocated from it stays so until it is freed"),
         ("cuMemPoolImportFromShareableHandle", "another process's memory"),
         ("cuMemPoolImportPointer", "another process's memory"),
         ("cuMemPoolTrimTo", "returns memory that nothing is charged for"),

@@ -48,6 +48,8 @@ impl CuResult {
     pub const NOT_READY: CuResult = CuResult(600);
     /// `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
     pub const CONTEXT_IS_DESTROYED: CuResult = CuResult(709);
+    /// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`.
+    pub const STREAM_CAPTURE_INVALIDATED: CuResult = CuResult(901);
     /// `CUDA_ERROR_NOT_SUPPORTED`.
     pub const NOT_SUPPORTED: CuResult = CuResult(801);
 

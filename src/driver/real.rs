@@ -188,9 +188,11 @@ pub fn stream_ctx(stream: usize) -> Option<Ctx> {
     (result == CuResult::SUCCESS && !ctx.is_null()).then_some(Ctx(ctx as usize))
 }
 
-/// The graph that a stream captures into; `None` if it does not capture, or the driver cannot tell.
+/// The graph that a stream captures into, 0 if that capture has been invalidated and not ended; `None` if the stream does
+/// not capture, or the driver cannot tell.
 pub fn captured_into(stream: usize) -> Option<usize> {
     const ACTIVE: c_uint = 1;
+    const INVALIDATED: c_uint = 2;
     let _within = Within::enter();
     let (mut status, mut id, mut graph) = (0, 0, std::ptr::null_mut());
     // SAFETY: the caller's stream; writes to our locals, and nothing where null is given.
@@ -204,7 +206,12 @@ pub fn captured_into(stream: usize) -> Option<usize> {
             std::ptr::null_mut(),
         )
     };
-    (result == CuResult::SUCCESS && status == ACTIVE && !graph.is_null()).then_some(graph as usize)
+    match status {
+        _ if result != CuResult::SUCCESS => None,
+        ACTIVE if !graph.is_null() => Some(graph as usize),
+        INVALIDATED => Some(0),
+        _ => None,
+    }
 }
 
 /// Runs `body` with this thread's capture mode relaxed, so that calls which other modes forbid neither fail nor kill a

@@ -21,7 +21,7 @@ pub fn handle_of(handle: usize, per_thread: bool) -> usize {
     if handle == 0 && per_thread { PER_THREAD } else { handle }
 }
 
-/// The graph that a stream captures into, if it captures. Costs one load while nothing captures.
+/// The graph that a stream captures into, if it captures; 0 if the capture is broken. Costs one load while nothing captures.
 pub fn graph_of(handle: usize, per_thread: bool) -> Option<usize> {
     let capturing = contexts::fence().is_some_and(|fence| fence.gate().capturing());
     if capturing { real::captured_into(handle_of(handle, per_thread)) } else { None }
@@ -87,6 +87,7 @@ fn begin_capture(key: StreamKey, makes_graph: bool, call: impl FnOnce() -> CuRes
     let result = call();
     if result == CuResult::SUCCESS {
         let graph = if makes_graph { real::captured_into(key.handle) } else { None };
+        let graph = graph.filter(|graph| *graph != 0);
         if let Some(graph) = graph {
             graphs::begins(graph);
         }

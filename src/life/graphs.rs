@@ -109,6 +109,14 @@ pub fn instantiated(graph: usize, exec: usize) {
     }
 }
 
+/// `child` is a part of `parent` from now on and ends with it.
+pub fn moved(child: usize, parent: usize) {
+    if let Some(all) = HOLDERS.lock().as_mut() {
+        all.share(child, parent);
+        all.drop_holder(child);
+    }
+}
+
 /// The memory at `address` has ended with its context.
 pub fn forget(address: u64) {
     if let Some(all) = HOLDERS.lock().as_mut() {
@@ -135,6 +143,19 @@ mod tests {
         assert_eq!(all.drop_holder(graph), None, "once");
         assert_eq!(all.drop_holder(exec).unwrap().1, [0x1000, 0x2000]);
         assert!(all.held.is_empty() && all.holders.is_empty());
+    }
+
+    #[test]
+    fn a_child_that_moves_ends_with_its_parent() {
+        let (child, parent) = (0x5eed_0011, 0x5eed_0012);
+        let entry = Entry { device: 63, kind: ExternalKind::Graph, bytes: 4096, ctx: 0 };
+        write_down(0x7700_0003_0000, entry);
+        hold(child, 0x7700_0003_0000);
+        moved(child, parent);
+        assert!(take(child).is_none());
+        let taken = take(parent).expect("the parent holds it");
+        assert_eq!(taken.free.len(), 1);
+        taken.gone();
     }
 
     #[test]

@@ -90,7 +90,12 @@ int main(int argc, char **argv) {
             }
             OK(cuGraphDestroy(graph));
         } else {
+            CUdeviceptr block;
+            OK(cuThreadExchangeStreamCaptureMode(&(CUstreamCaptureMode){CU_STREAM_CAPTURE_MODE_RELAXED}));
+            OK(cuMemAlloc(&block, 1 << 20));
             EXPECT(cuCtxSynchronize(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+            EXPECT(cuMemFreeAsync(block, stream), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+            OK(cuMemFree(block));
             EXPECT(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
             if (kept) OK(cuGraphDestroy(own));
         }

@@ -103,7 +103,9 @@ impl World {
                 c.default_of.is_some_and(|t| !std::path::Path::new(&format!("/proc/self/task/{t}")).exists())
             };
             let gone: Vec<u64> = self.captures.iter().filter(|(_, c)| ended(c)).map(|(id, _)| *id).collect();
-            gone.into_iter().for_each(|id| self.abandon_capture(id));
+            for id in gone {
+                self.abandon_capture(id);
+            }
         }
         let all = self.with_green(ctx);
         let ids = self.captures.iter().filter(|(_, c)| all.contains(&c.ctx)).map(|(id, _)| *id);
