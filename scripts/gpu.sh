@@ -50,6 +50,7 @@ cupy-more        70  -              CuPy: streams, events, IPC, reset, contexts,
 numba-more       70  -              Numba: streams, events, IPC, close and reset
 fork-cuda        40  -              forks of a process that uses the GPU: same statuses, one report, the parent'"'"'s
 threads-end      10  threads_end    memory that ended threads leave behind is used again
+corners          10  corners        threads that end in a capture, contexts never made current, green contexts
 multi-gpu        120 peers          two GPUs: peer copies, peer access, DataParallel, NCCL (skipped with one)
 '
 field() { awk -v step="$1" -v at="$2" '$1 == step { print $at }' <<<"$table"; }

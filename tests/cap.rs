@@ -2,11 +2,16 @@
 
 mod harness;
 
-use harness::{MIB, Outcome, Program};
+use harness::{MIB, Outcome, Program, same_with_and_without};
 
 /// Every kind of allocation that `hog` knows.
 const KINDS: [&str; 10] =
     ["malloc", "pitch", "3d", "managed", "async", "pool", "array", "array3d", "mipmap", "vmm"];
+
+/// Those of which there is no more than the device has.
+fn on_the_device() -> impl Iterator<Item = &'static str> {
+    KINDS.into_iter().filter(|kind| *kind != "managed")
+}
 
 /// What the driver uses for itself, before the program asked for anything.
 fn overhead() -> u64 {
@@ -28,9 +33,11 @@ fn every_kind_stops_at_the_cap() {
     for kind in KINDS {
         for name in ["hog", "hog_shared"] {
             let hog = Program::new(name).arg(kind).arg("16").sim("MEMORY", "2GiB");
-            let without = hog.run();
-            without.ok();
-            assert!(got(&without) > 1024, "{without}");
+            if kind != "managed" {
+                let without = hog.run();
+                without.ok();
+                assert!(got(&without) > 1024, "{without}");
+            }
             let run = hog.preload().conf("memory_limit:512MiB").run();
             run.ok();
             assert!((480..=512).contains(&got(&run)), "{run}");
@@ -43,7 +50,7 @@ fn every_kind_stops_at_the_cap() {
 
 #[test]
 fn every_kind_stops_at_the_device_without_a_cap() {
-    for kind in KINDS {
+    for kind in on_the_device() {
         let hog = Program::new("hog").arg(kind).arg("16").sim("MEMORY", "1GiB");
         let (without, with) = (hog.run(), hog.clone().preload().run());
         without.ok();
@@ -73,7 +80,9 @@ fn odd_sizes_stay_below_the_cap() {
     for kind in KINDS.into_iter().filter(|kind| *kind != "vmm") {
         for bytes in ["1500000b", "3000000b", "20971521b"] {
             let hog = Program::new("hog").arg(kind).arg(bytes).sim("MEMORY", "2GiB");
-            hog.run().ok();
+            if kind != "managed" {
+                hog.run().ok();
+            }
             let run = hog.preload().conf("memory_limit:300MiB").run();
             run.ok();
             assert!(run.stat("peak_used_bytes") <= 300 * MIB + overhead, "{overhead} before, {run}");
@@ -112,7 +121,7 @@ fn the_allocations_own_device_is_charged() {
 
 #[test]
 fn cached_memory_gives_way_to_every_kind() {
-    for kind in KINDS {
+    for kind in on_the_device() {
         let hog = Program::new("hog").arg(kind).arg("16").arg("after-cache").sim("MEMORY", "1GiB");
         let without = hog.run();
         without.ok();
@@ -185,4 +194,38 @@ fn what_outlives_its_graph_or_context_stays_under_the_cap() {
         assert_eq!((run.printed("held"), run.printed("gone")), (2, 0), "{kind}: {run}");
         assert_eq!(run.gauge(0, "external_bytes", "current"), 0, "{run}");
     }
+}
+
+/// The memory goes with the graph that the capture was making, or with the program's own.
+#[test]
+fn memory_of_captures_that_come_to_nothing_is_given_up() {
+    for way in ["invalidated", "destroyed", "unjoined", "elsewhere", "kept"] {
+        let program = Program::new("captured_memory").arg(way).conf("memory_limit:256MiB");
+        let run = same_with_and_without(&program);
+        run.ok();
+        assert_eq!((run.printed("rounds"), run.printed("error")), (12, 0), "{way}: {run}");
+        assert_eq!(run.gauge(0, "external_bytes", "current"), 0, "{way}: {run}");
+        let most = if way == "unjoined" { 64 } else { 32 };
+        assert_eq!(run.gauge(0, "external_bytes", "peak"), most * MIB, "{way}: {run}");
+    }
+}
+
+/// A graph's memory is the graph's until that is gone, also while the program has freed it.
+#[test]
+fn memory_of_a_graph_that_has_run_stays_counted() {
+    let run = Program::new("captured_memory").arg("freed").preload().conf("memory_limit:256MiB").run();
+    run.ok();
+    assert_eq!(run.printed("second"), 2, "{run}");
+    assert_eq!(run.gauge(0, "external_bytes", "current"), 0, "{run}");
+}
+
+/// There may be more managed memory than the device has: it comes and goes as it is touched. Only a cap is in its way.
+#[test]
+fn managed_memory_may_be_oversubscribed_without_a_cap() {
+    let program = Program::new("oversubscribed").arg("1500").arg("512").sim("MEMORY", "1GiB");
+    let run = same_with_and_without(&program);
+    run.ok();
+    assert_eq!((run.printed("managed"), run.printed("plain")), (0, 0), "{run}");
+    let capped = program.preload().conf("memory_limit:1000MiB").run();
+    assert_eq!((capped.printed("managed"), capped.printed("plain")), (2, 0), "{capped}");
 }

@@ -2,7 +2,7 @@
 
 mod harness;
 
-use harness::{Outcome, Program};
+use harness::{Outcome, Program, same_with_and_without};
 
 /// What every account says it holds is what has gone in and not come out.
 fn sums_are_right(run: &Outcome) {
@@ -150,4 +150,12 @@ fn faulted(fail: &str, code: i32, driver: &str) {
     assert_eq!(run.count("invalid_free"), 0, "{fail}: {run}");
     assert!(run.status.success(), "{fail}: {run}");
     books_balance(&run);
+}
+
+/// Also of frees that the pool refuses: the context's error is the answer, not the address's.
+#[test]
+fn a_failed_context_answers_every_call_with_its_error() {
+    let run = same_with_and_without(&Program::new("failed_context"));
+    run.ok();
+    assert!(run.stdout.starts_with("0 700 700 700 700 700 700 700"), "{run}");
 }

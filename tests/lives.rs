@@ -63,6 +63,31 @@ fn a_capture_that_has_ended_leaves_no_trace() {
     }
 }
 
+/// A thread has ended with a capture open on its default stream. Whether the driver then forgets it or refuses every barrier
+/// for ever, no allocation fails; and where it forgets it, memory is reused.
+#[test]
+fn a_capture_that_its_thread_has_left_open_is_no_reason_to_hold_back() {
+    for forgets in ["0", "1"] {
+        let program = Program::new("lost_capture").arg("thread").conf("memory_limit:128MiB");
+        let run = same_with_and_without(&program.sim("THREAD_CAPTURES_END", forgets));
+        run.ok();
+        assert_eq!(run.count("alloc"), run.printed("allocs"), "{run}");
+        assert_eq!(run.count("oom"), 0, "{run}");
+        assert!(run.stat("peak_used_bytes") <= 132 * MIB, "{run}");
+        if forgets == "1" {
+            assert!(run.gauge(0, "reserved_bytes", "peak") <= 64 * MIB, "{run}");
+        }
+    }
+}
+
+/// Default streams of one thread in two contexts are two streams.
+#[test]
+fn captures_on_the_default_streams_of_two_contexts() {
+    let run = same_with_and_without(&Program::new("lost_capture").arg("contexts"));
+    run.ok();
+    assert_eq!(run.count("alloc"), run.printed("allocs"), "{run}");
+}
+
 /// A capture that is never ended costs memory, which the cap bounds, and no allocation.
 #[test]
 fn a_capture_that_never_ends_costs_no_allocation() {
@@ -101,5 +126,36 @@ fn allocations_that_race_with_the_end_of_their_context() {
                 program.clone().preload().run().ok();
             }
         }
+    }
+}
+
+/// Barriers span contexts that never allocate.
+#[test]
+fn blocks_used_by_a_context_without_a_pool() {
+    for way in ["retained", "created", "green"] {
+        for devices in ["1", "2"] {
+            let program =
+                Program::new("poolless").arg(way).sim("DEVICES", devices).conf("memory_limit:32MiB");
+            let run = same_with_and_without(&program);
+            run.ok();
+            assert_eq!(run.count("alloc"), run.printed("allocs"), "{run}");
+            assert!(run.count("cache_hit") > 0, "{run}");
+            let wrong = program.preload_unsafe().run();
+            assert!(wrong.stderr.contains("wrong words"), "right even without a barrier: {wrong}");
+        }
+    }
+}
+
+/// The pool of the primary context serves its green contexts: their memory is its own, and outlives them.
+#[test]
+fn green_contexts_use_the_primary_contexts_memory() {
+    for alone in [false, true] {
+        let program = Program::new("green").conf("memory_limit:48MiB");
+        let run = same_with_and_without(&if alone { program.arg("alone") } else { program });
+        run.ok();
+        assert_eq!(run.count("alloc"), run.printed("allocs"), "{run}");
+        assert_eq!(run.count("forwarded"), 0, "{run}");
+        assert!(run.count("cache_hit") > 0, "{run}");
+        nothing_is_live(&run, 1);
     }
 }

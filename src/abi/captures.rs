@@ -23,15 +23,15 @@ captures! {
     begin_v1_ptsz => begin cuStreamBeginCapture_ptsz, true ();
     begin => begin cuStreamBeginCapture_v2, false (mode: c_uint);
     begin_ptsz => begin cuStreamBeginCapture_v2_ptsz, true (mode: c_uint);
-    begin_to_graph => begin cuStreamBeginCaptureToGraph, false
+    begin_to_graph => begin_into cuStreamBeginCaptureToGraph, false
         (graph: Graph, dependencies: *const GraphNode, edges: *const c_void, count: usize, mode: c_uint);
-    begin_to_graph_ptsz => begin cuStreamBeginCaptureToGraph_ptsz, true
+    begin_to_graph_ptsz => begin_into cuStreamBeginCaptureToGraph_ptsz, true
         (graph: Graph, dependencies: *const GraphNode, edges: *const c_void, count: usize, mode: c_uint);
-    begin_again => begin cuStreamBeginRecaptureToGraph, false (mode: c_uint, graph: Graph, callback: Opaque, data: Opaque);
-    begin_again_ptsz => begin cuStreamBeginRecaptureToGraph_ptsz, true
+    begin_again => begin_into cuStreamBeginRecaptureToGraph, false (mode: c_uint, graph: Graph, callback: Opaque, data: Opaque);
+    begin_again_ptsz => begin_into cuStreamBeginRecaptureToGraph_ptsz, true
         (mode: c_uint, graph: Graph, callback: Opaque, data: Opaque);
-    begin_to_cig => begin cuStreamBeginCaptureToCig, false (params: Opaque);
-    begin_to_cig_ptsz => begin cuStreamBeginCaptureToCig_ptsz, true (params: Opaque);
+    begin_to_cig => begin_into cuStreamBeginCaptureToCig, false (params: Opaque);
+    begin_to_cig_ptsz => begin_into cuStreamBeginCaptureToCig_ptsz, true (params: Opaque);
     end_to_cig => end cuStreamEndCaptureToCig, false ();
     end_to_cig_ptsz => end cuStreamEndCaptureToCig_ptsz, true ();
     end => end cuStreamEndCapture, false (graph: *mut Graph);

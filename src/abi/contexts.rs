@@ -3,7 +3,7 @@
 use super::table::real;
 use super::types::{Context, CuResult, Device, Opaque};
 use crate::driver::{Ctx, real as gpu};
-use crate::life::contexts as lives;
+use crate::life::{contexts as lives, green as greens};
 use std::ffi::{c_int, c_uint};
 
 /// `cuInit`: nothing but the first call of most processes.
@@ -103,7 +103,7 @@ pub unsafe fn primary_reset(device: Device) -> CuResult {
 /// As the driver's.
 pub unsafe fn create_v2(context: *mut Context, flags: c_uint, device: Device) -> CuResult {
     // SAFETY: the caller's arguments.
-    began(unsafe { real::cuCtxCreate_v2(context, flags, device) })
+    unsafe { began(context, real::cuCtxCreate_v2(context, flags, device)) }
 }
 
 /// `cuCtxCreate_v3`
@@ -118,7 +118,7 @@ pub unsafe fn create_v3(
     device: Device,
 ) -> CuResult {
     // SAFETY: the caller's arguments.
-    began(unsafe { real::cuCtxCreate_v3(context, params, count, flags, device) })
+    unsafe { began(context, real::cuCtxCreate_v3(context, params, count, flags, device)) }
 }
 
 /// `cuCtxCreate_v4`
@@ -127,13 +127,15 @@ pub unsafe fn create_v3(
 /// As the driver's.
 pub unsafe fn create_v4(context: *mut Context, params: Opaque, flags: c_uint, device: Device) -> CuResult {
     // SAFETY: the caller's arguments.
-    began(unsafe { real::cuCtxCreate_v4(context, params, flags, device) })
+    unsafe { began(context, real::cuCtxCreate_v4(context, params, flags, device)) }
 }
 
 /// A new context is current now. It takes part in barriers from its first moment: its work may touch the memory of
 /// other contexts before it allocates any of its own.
-fn began(result: CuResult) -> CuResult {
+unsafe fn began(context: *mut Context, result: CuResult) -> CuResult {
     if result == CuResult::SUCCESS {
+        // SAFETY: written by the successful call.
+        lives::begun(Ctx(unsafe { *context } as usize), || true);
         lives::current();
     }
     result
@@ -186,7 +188,36 @@ pub unsafe fn detach(context: Context) -> CuResult {
     )
 }
 
-/// `cuCtxFromGreenCtx`: the context of a green context is one of its own to the pool.
+/// `cuGreenCtxCreate`: keeps the primary context of its device alive, and uses its memory.
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn green_create(
+    green: *mut Opaque,
+    description: Opaque,
+    device: Device,
+    flags: c_uint,
+) -> CuResult {
+    // SAFETY: the caller's arguments.
+    let result = unsafe { real::cuGreenCtxCreate(green, description, device, flags) };
+    if result == CuResult::SUCCESS
+        && let Ok(ordinal) = u32::try_from(device)
+    {
+        let mut primary = std::ptr::null_mut();
+        // SAFETY: writes one handle to our local. The green context holds the context, so the release ends nothing.
+        unsafe {
+            if real::cuDevicePrimaryCtxRetain(&raw mut primary, device) == CuResult::SUCCESS {
+                lives::primary_is(ordinal, Ctx(primary as usize));
+                real::cuDevicePrimaryCtxRelease_v2(device);
+            }
+        }
+        // SAFETY: written by the successful call.
+        greens::begun(unsafe { *green } as usize, ordinal);
+    }
+    result
+}
+
+/// `cuCtxFromGreenCtx`
 ///
 /// # Safety
 /// As the driver's.
@@ -195,22 +226,24 @@ pub unsafe fn from_green(context: *mut Context, green: Opaque) -> CuResult {
     let result = unsafe { real::cuCtxFromGreenCtx(context, green) };
     if result == CuResult::SUCCESS {
         // SAFETY: written by the successful call.
-        lives::green_is(green as usize, Ctx(unsafe { *context } as usize));
+        greens::is_shown_as(green as usize, Ctx(unsafe { *context } as usize));
     }
     result
 }
 
-/// `cuGreenCtxDestroy`
+/// `cuGreenCtxDestroy`: a release of the primary context, too.
 ///
 /// # Safety
 /// As the driver's.
 pub unsafe fn green_destroy(green: Opaque) -> CuResult {
-    lives::while_ending(
-        || lives::green(green as usize),
-        || {
-            // SAFETY: the caller's argument.
-            let result = unsafe { real::cuGreenCtxDestroy(green) };
-            (result, result == CuResult::SUCCESS)
-        },
-    )
+    // SAFETY: the caller's argument.
+    let call = || unsafe { real::cuGreenCtxDestroy(green) };
+    let Some(known) = greens::take(green as usize) else { return call() };
+    let result = releasing(known.device as Device, call);
+    if result == CuResult::SUCCESS {
+        known.ended();
+    } else {
+        greens::put_back(known);
+    }
+    result
 }

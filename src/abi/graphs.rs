@@ -1,79 +1,25 @@
 //! Memory that graphs allocate when they run: charged when the node is added, which is when the driver fixes its address,
 //! until the graph and everything instantiated from it are destroyed.
 
-use super::memory::{counted_on, give_up};
+use super::memory::counted_on;
 use super::table::real;
 use super::types::{
-    CuResult, DevicePtr, Graph, GraphExec, GraphNode, GraphNodeHead, LOCATION_DEVICE, MemAllocNodeHead,
-    NODE_MEM_ALLOC, Opaque,
+    CHILD_MOVES, CuResult, Graph, GraphExec, GraphNode, GraphNodeHead, LOCATION_DEVICE, MemAllocNodeHead,
+    NODE_GRAPH, NODE_MEM_ALLOC, Opaque,
 };
 use crate::driver::books::DeviceBooks;
-use crate::life::contexts::{self, LEDGER};
+use crate::life::{contexts, graphs};
 use crate::stats::ExternalKind;
-use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::ffi::{c_char, c_ulonglong, c_void};
-
-/// Which graphs and executable graphs hold which of the charged addresses.
-#[derive(Default)]
-struct Holders {
-    /// By the handle of a graph, or of an executable graph.
-    held: HashMap<usize, Vec<DevicePtr>>,
-    /// How many hold an address.
-    holders: HashMap<DevicePtr, u64>,
-}
-
-impl Holders {
-    fn hold(&mut self, holder: usize, address: DevicePtr) {
-        self.held.entry(holder).or_default().push(address);
-        *self.holders.entry(address).or_default() += 1;
-    }
-
-    /// Whatever `from` holds, `to` holds as well.
-    fn share(&mut self, from: usize, to: usize) {
-        for address in self.held.get(&from).cloned().unwrap_or_default() {
-            self.hold(to, address);
-        }
-    }
-
-    /// The addresses that nobody holds any more.
-    fn drop_holder(&mut self, holder: usize) -> Vec<DevicePtr> {
-        let mut free = self.held.remove(&holder).unwrap_or_default();
-        free.retain(|address| {
-            let Some(count) = self.holders.get_mut(address) else { return false };
-            *count -= 1;
-            let last = *count == 0;
-            if last {
-                self.holders.remove(address);
-            }
-            last
-        });
-        free
-    }
-}
-
-static HOLDERS: Mutex<Option<Holders>> = Mutex::new(None);
 
 /// Destroys a graph or an executable graph by `call`. It leaves the books before: its handle may come back at once.
 fn dropping(holder: usize, call: impl FnOnce() -> CuResult) -> CuResult {
-    let taken = HOLDERS.lock().as_mut().and_then(|all| {
-        let held = all.held.get(&holder).cloned()?;
-        Some((all.drop_holder(holder), held))
-    });
+    let taken = graphs::take(holder);
     let result = call();
-    let Some((free, held)) = taken else { return result };
-    if result == CuResult::SUCCESS {
-        for address in free {
-            if let Some(entry) = LEDGER.remove_kind(address, ExternalKind::Graph) {
-                give_up(entry);
-            }
-        }
-    } else {
-        let mut all = HOLDERS.lock();
-        let all = all.get_or_insert_default();
-        for address in held {
-            all.hold(holder, address);
-        }
+    match taken {
+        Some(taken) if result == CuResult::SUCCESS => taken.gone(),
+        Some(taken) => taken.put_back(),
+        None => {}
     }
     result
 }
@@ -81,11 +27,9 @@ fn dropping(holder: usize, call: impl FnOnce() -> CuResult) -> CuResult {
 /// Instantiates `graph` by `call`, which writes `exec`.
 unsafe fn instantiating(exec: *mut GraphExec, graph: Graph, call: impl FnOnce() -> CuResult) -> CuResult {
     let result = call();
-    if result == CuResult::SUCCESS
-        && let Some(all) = HOLDERS.lock().as_mut()
-    {
+    if result == CuResult::SUCCESS {
         // SAFETY: written by the successful call.
-        all.share(graph as usize, unsafe { *exec } as usize);
+        graphs::instantiated(graph as usize, unsafe { *exec } as usize);
     }
     result
 }
@@ -117,15 +61,9 @@ unsafe fn allocating(
     let result = unsafe { counted_on(books_of(params), address, bytes, ExternalKind::Graph, call) };
     if result == CuResult::SUCCESS {
         // SAFETY: as above.
-        let address = unsafe { *address };
-        hold(graph as usize, address);
+        graphs::hold(graph as usize, unsafe { *address });
     }
     result
-}
-
-/// The graph holds the memory at `address` from now on.
-pub fn hold(graph: usize, address: DevicePtr) {
-    HOLDERS.lock().get_or_insert_default().hold(graph, address);
 }
 
 /// The allocation's parameters, if the node is one.
@@ -135,13 +73,26 @@ unsafe fn allocation(params: *mut GraphNodeHead) -> *mut MemAllocNodeHead {
         if params.is_null() || (*params).kind != NODE_MEM_ALLOC {
             std::ptr::null_mut()
         } else {
-            &raw mut (*params).alloc
+            (&raw mut (*params).params.alloc).cast()
         }
     }
 }
 
+/// The graph that a node to be added takes over, memory and all.
+unsafe fn moving(params: *mut GraphNodeHead) -> Option<Graph> {
+    // SAFETY: null or parameters of a node, by the driver's contract; the kind says which.
+    unsafe {
+        let params = params.as_ref().filter(|params| params.kind == NODE_GRAPH)?;
+        (params.params.child.ownership == CHILD_MOVES).then_some(params.params.child.graph)
+    }
+}
+
+unsafe fn moves_nothing(_: *mut MemAllocNodeHead) -> Option<Graph> {
+    None
+}
+
 macro_rules! additions {
-    ($( $name:ident => $real:ident, $allocation:expr, ( $params:ident : $ty:ty $(, $edges:ident : $edges_ty:ty)? ); )*) => {$(
+    ($( $name:ident => $real:ident, $allocation:expr, $moving:expr, ( $params:ident : $ty:ty $(, $edges:ident : $edges_ty:ty)? ); )*) => {$(
         #[doc = concat!("`", stringify!($real), "`")]
         ///
         /// # Safety
@@ -156,19 +107,26 @@ macro_rules! additions {
         ) -> CuResult {
             // SAFETY: the caller's arguments.
             unsafe {
-                allocating(graph, $allocation($params), || {
+                let child = $moving($params);
+                let result = allocating(graph, $allocation($params), || {
                     real::$real(node, graph, dependencies, $($edges,)? count, $params)
-                })
+                });
+                if result == CuResult::SUCCESS
+                    && let Some(child) = child
+                {
+                    graphs::moved(child as usize, graph as usize);
+                }
+                result
             }
         }
     )*};
 }
 
 additions! {
-    add_alloc_node => cuGraphAddMemAllocNode, std::convert::identity, (params: *mut MemAllocNodeHead);
-    add_node => cuGraphAddNode, allocation, (params: *mut GraphNodeHead);
-    add_node_v2 => cuGraphAddNode_v2, allocation, (params: *mut GraphNodeHead, edges: *const c_void);
-    add_node_v3 => cuGraphAddNode_v3, allocation, (params: *mut GraphNodeHead, edges: *const c_void);
+    add_alloc_node => cuGraphAddMemAllocNode, std::convert::identity, moves_nothing, (params: *mut MemAllocNodeHead);
+    add_node => cuGraphAddNode, allocation, moving, (params: *mut GraphNodeHead);
+    add_node_v2 => cuGraphAddNode_v2, allocation, moving, (params: *mut GraphNodeHead, edges: *const c_void);
+    add_node_v3 => cuGraphAddNode_v3, allocation, moving, (params: *mut GraphNodeHead, edges: *const c_void);
 }
 
 macro_rules! instantiations {
@@ -208,22 +166,4 @@ pub unsafe fn exec_destroy(exec: GraphExec) -> CuResult {
 pub unsafe fn destroy(graph: Graph) -> CuResult {
     // SAFETY: the caller's argument.
     dropping(graph as usize, || unsafe { real::cuGraphDestroy(graph) })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_address_is_free_when_the_last_that_holds_it_is_gone() {
-        let mut all = Holders::default();
-        let (graph, exec) = (1, 2);
-        all.hold(graph, 0x1000);
-        all.hold(graph, 0x2000);
-        all.share(graph, exec);
-        assert!(all.drop_holder(graph).is_empty(), "the executable graph still holds them");
-        assert!(all.drop_holder(graph).is_empty(), "once");
-        assert_eq!(all.drop_holder(exec), [0x1000, 0x2000]);
-        assert!(all.held.is_empty() && all.holders.is_empty());
-    }
 }

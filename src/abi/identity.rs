@@ -44,7 +44,7 @@ fn look_up(address: DevicePtr) -> Known {
 /// An address that the driver knows nothing of. It is asked about this one in the place of an address that is free to the
 /// program but lies in a region of the pool: then its answer is the one that it has for freed memory, in every version.
 /// (Not null, so that a default which is the address itself can be told from one which is zero.)
-const UNKNOWN: DevicePtr = 1;
+pub const UNKNOWN: DevicePtr = 1;
 /// The same where only a page's address is accepted.
 const UNKNOWN_PAGE: DevicePtr = 1 << 16;
 

@@ -1,11 +1,12 @@
 //! `cuMemAlloc` and `cuMemFree`, served from the pool; pitched and managed memory, counted.
 
 use super::guard::shield;
+use super::identity::UNKNOWN;
 use super::table::real;
 use super::types::{CuResult, DevicePtr};
 use crate::driver::books::DeviceBooks;
 use crate::driver::external::{Entry, charged};
-use crate::life::contexts::{self, LEDGER, Life};
+use crate::life::contexts::{self, LEDGER, Life, give_up, write_down};
 use crate::life::process;
 use crate::pool::{Claim, Claimed};
 use crate::stats::ExternalKind;
@@ -41,31 +42,44 @@ pub unsafe fn alloc(address: *mut DevicePtr, bytes: usize) -> CuResult {
 /// # Safety
 /// As the driver's.
 pub unsafe fn free(address: DevicePtr) -> CuResult {
-    // SAFETY: the caller's arguments.
-    free_or(address, || unsafe { real::cuMemFree_v2(address) })
+    // SAFETY: the caller's argument, or one that the driver refuses.
+    free_or(address, |address| unsafe { real::cuMemFree_v2(address) })
 }
 
-/// Frees a pooled block; leaves every other address to `call`.
+/// Frees a pooled block; leaves every other address to `call`. A free that is wrong is the driver's to answer: not only the
+/// address may be the cause, but also a failed context or a capture. It is asked about memory that it knows nothing of.
 ///
 /// A pooled address never reaches the driver, whatever goes wrong here: at a region's start the driver would free all
 /// blocks of the region. After an internal fault the pool's own state is not trusted, and its memory stays where it is.
-pub fn free_or(address: DevicePtr, call: impl FnOnce() -> CuResult) -> CuResult {
+pub fn free_or(address: DevicePtr, call: impl FnOnce(DevicePtr) -> CuResult) -> CuResult {
     if process::is_degraded() && contexts::index().owner_of(address).is_some() {
         return CuResult::SUCCESS;
     }
-    let freed = shield(|| match find(address) {
-        Found::Block(life, claimed) => Some(life.server.free(claimed).err().unwrap_or(CuResult::SUCCESS)),
+    let answer = shield(|| match find(address) {
+        Found::Block(life, claimed) => {
+            Answer::Freed(life.server.free(claimed).err().unwrap_or(CuResult::SUCCESS))
+        }
         Found::Invalid(life) => {
             life.server.count_invalid_free();
-            Some(CuResult::INVALID_VALUE)
+            Answer::Refuse
         }
-        Found::Foreign => None,
+        Found::Foreign => Answer::Forward,
     });
-    match freed {
-        Some(Some(result)) => result,
-        Some(None) => released(address, call),
+    match answer {
+        Some(Answer::Freed(result)) => result,
+        Some(Answer::Refuse) => match call(UNKNOWN) {
+            CuResult::SUCCESS => CuResult::INVALID_VALUE,
+            code => code,
+        },
+        Some(Answer::Forward) => released(address, || call(address)),
         None => CuResult::SUCCESS,
     }
+}
+
+enum Answer {
+    Freed(CuResult),
+    Refuse,
+    Forward,
 }
 
 /// What an address that is to be freed belongs to.
@@ -149,17 +163,10 @@ pub fn counted_as(
     }
 }
 
-/// Enters an allocation in the ledger.
-pub fn write_down(key: u64, entry: Entry) {
-    if let Some(unseen) = LEDGER.insert(key, entry) {
-        give_up(unseen);
-    }
-}
-
 /// Frees memory outside the pool by `call`. It leaves the books before the call, so that the address can come back at
-/// once, and returns to them if the call fails.
+/// once, and returns to them if the call fails. A graph's memory stays: the driver keeps it for the next run.
 pub fn released(key: u64, call: impl FnOnce() -> CuResult) -> CuResult {
-    let entry = LEDGER.remove(key);
+    let entry = LEDGER.remove_unless(key, ExternalKind::Graph);
     let result = call();
     if let Some(entry) = entry {
         if result == CuResult::SUCCESS {
@@ -169,13 +176,6 @@ pub fn released(key: u64, call: impl FnOnce() -> CuResult) -> CuResult {
         }
     }
     result
-}
-
-/// Takes an allocation that is gone off its device's account.
-pub fn give_up(entry: Entry) {
-    if let Some(books) = contexts::books(entry.device) {
-        books.account.release_external(entry.kind, entry.bytes);
-    }
 }
 
 /// What every device so far has aligned rows to, in bytes.

@@ -96,3 +96,19 @@ pub unsafe fn location_current(pool: *mut MemPool, location: *mut MemLocation, k
         )
     }
 }
+
+/// `cuMemPoolDestroy`: what is allocated from it stays so until it is freed; its handle may come back as another device's.
+///
+/// # Safety
+/// As the driver's.
+pub unsafe fn destroy(pool: MemPool) -> CuResult {
+    let known = DEVICES.lock().as_mut().and_then(|pools| pools.remove(&(pool as usize)));
+    // SAFETY: the caller's argument.
+    let result = unsafe { real::cuMemPoolDestroy(pool) };
+    if result != CuResult::SUCCESS
+        && let Some(device) = known
+    {
+        DEVICES.lock().get_or_insert_default().entry(pool as usize).or_insert(device);
+    }
+    result
+}

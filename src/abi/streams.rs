@@ -2,12 +2,12 @@
 //! which prove to the pool what it would otherwise have to ask.
 
 use super::memory::{counted_on, free_or};
+use super::pools;
 use super::table::real;
 use super::types::{Context, CuResult, DevicePtr, MemPool, Stream};
-use super::{graphs, pools};
 use crate::driver::books::DeviceBooks;
 use crate::driver::{Ctx, real as gpu};
-use crate::life::{captures, contexts};
+use crate::life::{captures, contexts, graphs};
 use crate::stats::ExternalKind;
 
 /// Allocates in stream order by `call`, on the device of `books`. While the stream captures, the memory belongs to the
@@ -34,13 +34,20 @@ unsafe fn allocating(
     result
 }
 
+/// What stands for the graph of a capture that has been invalidated and not ended.
+const BROKEN: usize = 0;
+
 /// Frees in stream order by `call`.
 ///
 /// The driver also takes memory of `cuMemAlloc`. For a pooled block the stream's order needs no care of its own: what is
 /// submitted before the free is covered by the epoch that the block is freed under. While the stream captures, nothing is
-/// freed now: the driver adds a node, or has its own answer for memory that is not the graph's.
-fn freeing(address: DevicePtr, graph: Option<usize>, call: impl FnOnce() -> CuResult) -> CuResult {
-    if graph.is_some() { call() } else { free_or(address, call) }
+/// freed now: the driver adds a node, or has its own answer for memory that is not the graph's and for a broken capture.
+fn freeing(address: DevicePtr, graph: Option<usize>, call: impl FnOnce(DevicePtr) -> CuResult) -> CuResult {
+    match graph {
+        Some(BROKEN) if contexts::index().owner_of(address).is_some() => CuResult::STREAM_CAPTURE_INVALIDATED,
+        Some(_) => call(address),
+        None => free_or(address, call),
+    }
 }
 
 /// Makes the hooks of one function in its legacy and its per-thread form.
@@ -76,8 +83,8 @@ macro_rules! stream_ordered {
         /// As the driver's.
         pub unsafe fn $free_name(address: DevicePtr, stream: Stream) -> CuResult {
             let graph = captures::graph_of(stream as usize, $per_thread);
-            // SAFETY: the caller's arguments.
-            freeing(address, graph, || unsafe { real::$free_real(address, stream) })
+            // SAFETY: the caller's arguments, or an address that the driver refuses.
+            freeing(address, graph, |address| unsafe { real::$free_real(address, stream) })
         }
     )*};
 }
@@ -113,6 +120,8 @@ fn proving(ctx: Option<Ctx>, call: impl FnOnce() -> CuResult) -> CuResult {
     let result = call();
     if result == CuResult::SUCCESS {
         fence.synced(ctx, epoch);
+    } else {
+        contexts::has_answered(ctx, result);
     }
     result
 }

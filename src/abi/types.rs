@@ -109,9 +109,33 @@ pub struct GraphNodeHead {
     /// `CUgraphNodeType`.
     pub kind: u32,
     reserved: [u32; 3],
-    /// Valid for [`NODE_MEM_ALLOC`] only.
-    pub alloc: MemAllocNodeHead,
+    /// By kind.
+    pub params: NodeHead,
 }
+
+/// The parameters of the kinds of node that matter here.
+#[repr(C)]
+pub union NodeHead {
+    /// Of [`NODE_MEM_ALLOC`].
+    pub alloc: std::mem::ManuallyDrop<MemAllocNodeHead>,
+    /// Of [`NODE_GRAPH`].
+    pub child: ChildGraphNode,
+}
+
+/// `CUDA_CHILD_GRAPH_NODE_PARAMS`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ChildGraphNode {
+    /// The child.
+    pub graph: Graph,
+    /// `CUgraphChildGraphNodeOwnership`; 0 before CUDA 12.9, where the place is reserved.
+    pub ownership: u32,
+}
+
+/// `CU_GRAPH_NODE_TYPE_GRAPH`.
+pub const NODE_GRAPH: u32 = 4;
+/// `CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE`: the child belongs to the parent from then on.
+pub const CHILD_MOVES: u32 = 1;
 
 /// `CU_GRAPH_NODE_TYPE_MEM_ALLOC`.
 pub const NODE_MEM_ALLOC: u32 = 10;

@@ -38,6 +38,7 @@ pub fn look_up(driver: Library) -> Option<Calls> {
         primary_state: function!(c"cuDevicePrimaryCtxGetState"),
         exchange_mode: function!(c"cuThreadExchangeStreamCaptureMode"),
         stream_capturing: function!(c"cuStreamIsCapturing"),
+        stream_ctx: function!(c"cuStreamGetCtx"),
         capture_info: function!(c"cuStreamGetCaptureInfo_v2"),
         ctx_record: events.then(|| function!(c"cuCtxRecordEvent")).flatten(),
         ctx_wait: events.then(|| function!(c"cuCtxWaitEvent")).flatten(),

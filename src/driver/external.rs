@@ -99,9 +99,18 @@ impl Ledger {
 
     /// The same, only if the allocation is of this kind.
     pub fn remove_kind(&self, key: u64, kind: ExternalKind) -> Option<Entry> {
+        self.remove_if(key, |entry| entry.kind == kind)
+    }
+
+    /// The same, only if the allocation is of another kind.
+    pub fn remove_unless(&self, key: u64, kind: ExternalKind) -> Option<Entry> {
+        self.remove_if(key, |entry| entry.kind != kind)
+    }
+
+    fn remove_if(&self, key: u64, wanted: impl FnOnce(&Entry) -> bool) -> Option<Entry> {
         let mut shard = self.shard(key).lock();
         let map = shard.as_mut()?;
-        if map.get(&key)?.kind == kind { map.remove(&key) } else { None }
+        if wanted(map.get(&key)?) { map.remove(&key) } else { None }
     }
 
     /// Takes out everything that ends with a context; returns what it was.

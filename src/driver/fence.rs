@@ -8,12 +8,12 @@
 //! one mark in **every** live context, and a wait is made by every live context.
 
 use super::gate::{Gate, Pass};
-use super::{Ctx, CuResult, Event, Gpu, is_sticky};
+use super::members::Member;
+use super::{Ctx, CuResult, Event, Gpu};
 use crate::pool::Epoch;
 use crate::pool::epochs::{Epochs, Sealed};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Sealed epochs asked about in one [`Fence::poll`].
@@ -25,17 +25,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(1);
 /// The end of an epoch in one context.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
-    member: u64,
-    event: Event,
-}
-
-/// A context that takes part.
-struct Member {
-    id: u64,
-    ctx: Ctx,
-    spare_events: Vec<Event>,
-    /// The code of an error that the context will not recover from; 0 for none.
-    sticky: Arc<AtomicI32>,
+    pub(super) member: u64,
+    pub(super) event: Event,
 }
 
 /// Epochs, captures and contexts of the process, and the GPU operations that connect them.
@@ -43,8 +34,12 @@ pub struct Fence<G: Gpu> {
     gpu: G,
     gate: Gate,
     epochs: Epochs<Mark>,
-    members: Mutex<Vec<Member>>,
-    next_member: AtomicU64,
+    pub(super) members: Mutex<Vec<Member>>,
+    pub(super) next_member: AtomicU64,
+    /// The newest member whose work is not ordered after what waits have made clean; 0 for none.
+    pub(super) unordered: AtomicU64,
+    /// The marks that the newest wait was for.
+    pub(super) waited: Mutex<Vec<Mark>>,
     barriers: AtomicU64,
     /// Read by whoever makes a call on a context that is not known to be its thread's own, written while one is ended.
     ending: RwLock<()>,
@@ -66,6 +61,8 @@ impl<G: Gpu> Fence<G> {
             epochs: Epochs::default(),
             members: Mutex::new(Vec::new()),
             next_member: AtomicU64::new(1),
+            unordered: AtomicU64::new(0),
+            waited: Mutex::new(Vec::new()),
             barriers: AtomicU64::new(0),
             ending: RwLock::new(()),
             endings: AtomicU64::new(0),
@@ -102,27 +99,6 @@ impl<G: Gpu> Fence<G> {
     /// Device-side waits and host synchronisations made so far.
     pub fn barriers(&self) -> u64 {
         self.barriers.load(Ordering::Relaxed)
-    }
-
-    /// Lets a context take part; returns the number to [`Fence::leave`] with. `sticky` is set when a call finds the context
-    /// in an error that it will not recover from.
-    ///
-    /// Its work is ordered after all work of the others: memory that a wait has already made clean is clean for it too.
-    /// (Not while a capture is open, which the waits would kill.)
-    pub fn join(&self, ctx: Ctx, sticky: Arc<AtomicI32>) -> u64 {
-        let id = self.next_member.fetch_add(1, Ordering::Relaxed);
-        let others = !self.members.lock().is_empty();
-        self.members.lock().push(Member { id, ctx, spare_events: Vec::new(), sticky });
-        if others {
-            self.barrier(self.epochs.current());
-        }
-        id
-    }
-
-    /// The context has died, and all its work with it. No call is made on it any more.
-    pub fn leave(&self, member: u64) {
-        self.members.lock().retain(|one| one.id != member);
-        self.epochs.forget(|mark| mark.member == member);
     }
 
     /// Waits until no call of ours on any context is under way, and keeps new ones from beginning: to be held across a
@@ -191,17 +167,6 @@ impl<G: Gpu> Fence<G> {
             std::thread::sleep(pause);
             pause = (pause * 2).min(PAUSE_MAX);
         }
-    }
-
-    /// Whether a failed call on a context may be passed over: the context is gone, or in an error that has ended all its
-    /// work and that every further call on it will tell.
-    fn is_lost(&self, member: u64, code: CuResult) -> bool {
-        let members = self.members.lock();
-        let Some(member) = members.iter().find(|one| one.id == member) else { return true };
-        if is_sticky(code) {
-            member.sticky.store(code.0, Ordering::Release);
-        }
-        is_sticky(code)
     }
 
     /// Seals the current epoch. False if nothing was sealed: a capture is open, another thread is at it, too many are
@@ -311,8 +276,10 @@ impl<G: Gpu> Fence<G> {
             }
         }
         self.barriers.fetch_add(1, Ordering::Relaxed);
-        self.recycle(&one.marks);
-        self.retire(one.epoch);
+        let epoch = one.epoch;
+        let before = std::mem::replace(&mut *self.waited.lock(), one.marks);
+        self.recycle(&before);
+        self.retire(epoch);
         true
     }
 
@@ -370,12 +337,21 @@ impl<G: Gpu> Fence<G> {
         }
     }
 
-    fn contexts(&self) -> Vec<(u64, Ctx)> {
-        self.members.lock().iter().map(|member| (member.id, member.ctx)).collect()
+    pub(super) fn current_epoch(&self) -> Epoch {
+        self.epochs.current()
     }
 
-    fn is_member(&self, id: u64) -> bool {
-        self.members.lock().iter().any(|member| member.id == id)
+    /// Takes every seal back; the next one covers their epochs.
+    pub(super) fn unseal(&self) {
+        while let Some(one) = self.epochs.take_oldest() {
+            self.recycle(&one.marks);
+        }
+    }
+
+    /// Drops the marks of members that are gone.
+    pub(super) fn forget(&self, gone: &[u64]) {
+        self.waited.lock().retain(|mark| !gone.contains(&mark.member));
+        self.epochs.forget(|mark| gone.contains(&mark.member));
     }
 
     fn take_event(&self, id: u64, ctx: Ctx) -> Result<Event, CuResult> {

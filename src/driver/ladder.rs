@@ -60,10 +60,15 @@ impl<G: Gpu> Server<G> {
     ///
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY` when neither the cache nor the cap nor the driver has the memory; the driver's own
-    /// code when it failed for another reason; `CUDA_ERROR_INVALID_VALUE` for 0 bytes.
+    /// code when it failed for another reason; `CUDA_ERROR_INVALID_VALUE` for 0 bytes; `CUDA_ERROR_NOT_SUPPORTED` for
+    /// what only the driver can serve.
     pub fn alloc(&self, bytes: u64) -> Result<u64, CuResult> {
         if bytes == 0 {
             return Err(CuResult::INVALID_VALUE);
+        }
+        if !self.fence.is_ordered() {
+            // Clean memory would not be clean for every context.
+            return Err(CuResult::NOT_SUPPORTED);
         }
         if let Some(address) = self.try_hit(bytes) {
             return Ok(address);

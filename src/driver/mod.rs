@@ -8,6 +8,7 @@
 //! | `gate.rs` | keeps stream captures and barriers apart |
 //! | `fence.rs` | makes freed memory reusable: seals epochs, polls them, waits for them on the device |
 //! | `patience.rs` | how long growth may wait for an idle device |
+//! | `members.rs` | which contexts that concerns |
 //! | `server.rs` | one context's pool: hits, frees, and what is asked of it |
 //! | `ladder.rs` | what a miss tries, in order, until only "out of memory" is left |
 //! | `books.rs` | what all contexts of a device share: account, counts, moments of failure |
@@ -18,6 +19,7 @@ pub mod external;
 pub mod fence;
 pub mod gate;
 mod ladder;
+mod members;
 #[cfg(test)]
 pub mod model;
 mod patience;
@@ -46,6 +48,10 @@ impl CuResult {
     pub const NOT_FOUND: CuResult = CuResult(500);
     /// `CUDA_ERROR_NOT_READY`.
     pub const NOT_READY: CuResult = CuResult(600);
+    /// `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
+    pub const CONTEXT_IS_DESTROYED: CuResult = CuResult(709);
+    /// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`.
+    pub const STREAM_CAPTURE_INVALIDATED: CuResult = CuResult(901);
     /// `CUDA_ERROR_NOT_SUPPORTED`.
     pub const NOT_SUPPORTED: CuResult = CuResult(801);
 

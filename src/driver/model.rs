@@ -12,8 +12,8 @@ pub struct State {
     pub submitted: u64,
     /// Work completed so far.
     pub completed: u64,
-    /// Work that all later work is ordered after.
-    pub ordered: u64,
+    /// Work that all later work of a context is ordered after.
+    pub ordered: HashMap<Ctx, u64>,
     /// Bytes the device has.
     pub capacity: u64,
     /// Allocations by address.
@@ -30,6 +30,8 @@ pub struct State {
     pub failures: Vec<(&'static str, CuResult)>,
     /// A context whose every call fails with this code.
     pub failed: Option<(Ctx, CuResult)>,
+    /// What happens when memory is next freed, before the call comes back.
+    pub at_free: Option<Box<dyn FnOnce(u64) + Send>>,
     events: Vec<u64>,
     next_address: u64,
 }
@@ -93,10 +95,15 @@ impl Model {
         state.submitted
     }
 
-    /// Whether memory last used by work number `work` may be used by work submitted from now on.
+    /// Whether memory last used by work number `work` may be used by work submitted from now on to the first context.
     pub fn is_safe(&self, work: u64) -> bool {
+        self.is_safe_for(Ctx(1), work)
+    }
+
+    /// The same for another context.
+    pub fn is_safe_for(&self, ctx: Ctx, work: u64) -> bool {
         let state = self.state.lock();
-        work <= state.completed || work <= state.ordered
+        work <= state.completed || state.ordered.get(&ctx).is_some_and(|ordered| work <= *ordered)
     }
 
     /// Completes everything.
@@ -122,6 +129,9 @@ impl Gpu for Model {
 
     fn mem_free(&self, _: Ctx, address: u64) -> Result<(), CuResult> {
         let mut state = self.state.lock();
+        if let Some(meanwhile) = state.at_free.take() {
+            meanwhile(address);
+        }
         state.call("mem_free")?;
         state.completed = state.submitted;
         state.memory.remove(&address).map(|_| ()).ok_or(CuResult::INVALID_VALUE)
@@ -160,7 +170,9 @@ impl Gpu for Model {
         let mut state = self.state.lock();
         state.alive(ctx)?;
         state.forbidden("wait")?;
-        state.ordered = state.ordered.max(state.events[event.0]);
+        let work = state.events[event.0];
+        let ordered = state.ordered.entry(ctx).or_default();
+        *ordered = work.max(*ordered);
         Ok(())
     }
 

@@ -40,6 +40,8 @@ pub struct Calls {
     pub exchange_mode: Option<unsafe extern "C" fn(*mut c_uint) -> CuResult>,
     /// `cuStreamIsCapturing`
     pub stream_capturing: Option<unsafe extern "C" fn(*mut c_void, *mut c_uint) -> CuResult>,
+    /// `cuStreamGetCtx`
+    pub stream_ctx: Option<unsafe extern "C" fn(*mut c_void, *mut *mut c_void) -> CuResult>,
     /// `cuStreamGetCaptureInfo_v2`: stream, status, id, graph, dependencies, their number
     pub capture_info: Option<
         unsafe extern "C" fn(
@@ -177,9 +179,20 @@ pub fn stream_capturing(stream: usize) -> Option<bool> {
     (result == CuResult::SUCCESS).then_some(status != 0)
 }
 
-/// The graph that a stream captures into; `None` if it does not capture, or the driver cannot tell.
+/// The context of a stream that is no default one, if the driver tells.
+pub fn stream_ctx(stream: usize) -> Option<Ctx> {
+    let _within = Within::enter();
+    let mut ctx = std::ptr::null_mut();
+    // SAFETY: the caller's stream; writes one handle to our local.
+    let result = unsafe { (calls()?.stream_ctx?)(stream as *mut c_void, &raw mut ctx) };
+    (result == CuResult::SUCCESS && !ctx.is_null()).then_some(Ctx(ctx as usize))
+}
+
+/// The graph that a stream captures into, 0 if that capture has been invalidated and not ended; `None` if the stream does
+/// not capture, or the driver cannot tell.
 pub fn captured_into(stream: usize) -> Option<usize> {
     const ACTIVE: c_uint = 1;
+    const INVALIDATED: c_uint = 2;
     let _within = Within::enter();
     let (mut status, mut id, mut graph) = (0, 0, std::ptr::null_mut());
     // SAFETY: the caller's stream; writes to our locals, and nothing where null is given.
@@ -193,7 +206,12 @@ pub fn captured_into(stream: usize) -> Option<usize> {
             std::ptr::null_mut(),
         )
     };
-    (result == CuResult::SUCCESS && status == ACTIVE && !graph.is_null()).then_some(graph as usize)
+    match status {
+        _ if result != CuResult::SUCCESS => None,
+        ACTIVE if !graph.is_null() => Some(graph as usize),
+        INVALIDATED => Some(0),
+        _ => None,
+    }
 }
 
 /// Runs `body` with this thread's capture mode relaxed, so that calls which other modes forbid neither fail nor kill a

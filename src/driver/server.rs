@@ -65,6 +65,8 @@ pub(super) struct Inner {
     pub histogram: SizeHistogram,
     pub peak: PeakMoment,
     pub driver_time: DriverTime,
+    /// Bytes that the driver would not take back and the heap could not; they stay in the account.
+    pub stranded: u64,
 }
 
 /// The pool of one context.
@@ -106,6 +108,7 @@ impl<G: Gpu> Server<G> {
             histogram: SizeHistogram::default(),
             peak: PeakMoment::default(),
             driver_time: DriverTime::default(),
+            stranded: 0,
         };
         let sticky = Arc::new(AtomicI32::new(0));
         Server {
@@ -158,6 +161,9 @@ impl<G: Gpu> Server<G> {
     /// Serves `bytes` from memory that is clean now, without any driver call but a poll now and then.
     #[inline]
     pub fn try_hit(&self, bytes: u64) -> Option<u64> {
+        if !self.fence.is_ordered() {
+            return None;
+        }
         let rounded = self.tuning.rounding.round(bytes)?;
         // Blocks of these sizes go round through whatever is clean; larger ones are not cut before pending memory has
         // been looked at.
@@ -304,7 +310,12 @@ impl<G: Gpu> Server<G> {
                 // Back as it was: its memory may still be in use. It was known a moment ago and can be known again.
                 let mut inner = self.inner.lock();
                 let epoch = self.fence.current();
-                let _ = inner.heap.add_region_pending(region.addr, size, epoch);
+                if !inner.heap.add_region_pending(region.addr, size, epoch) {
+                    // Another region lies there: so the driver has freed it all the same, or says of both what is true
+                    // of one. Held until the context ends is the one figure that is not too low.
+                    inner.stranded += size;
+                    tracing::warn!(address = region.addr, size, "a region can neither be freed nor kept");
+                }
                 0
             }
         }
@@ -322,14 +333,14 @@ impl<G: Gpu> Server<G> {
         }
         self.fence.leave(self.member.load(Ordering::Acquire));
         let mut inner = self.inner.lock();
-        let reserved = inner.heap.reserved().current;
+        let reserved = inner.heap.reserved().current + std::mem::take(&mut inner.stranded);
         inner.heap.clear();
         drop(inner);
         self.books.account.release_pool(reserved);
     }
 
     /// Remembers errors that a context does not recover from: from then on the driver answers every call itself.
-    pub(super) fn note_error(&self, code: CuResult) {
+    pub fn note_error(&self, code: CuResult) {
         if is_sticky(code) && self.sticky.swap(code.0, Ordering::AcqRel) == 0 {
             tracing::warn!(code = code.0, "the context has failed; its calls go to the driver from now on");
         }

@@ -6,12 +6,12 @@
 //! or has ended.
 
 use crate::driver::books::DeviceBooks;
-use crate::driver::external::Ledger;
+use crate::driver::external::{Entry, Ledger};
 use crate::driver::fence::Fence;
 use crate::driver::real::{self, RealGpu};
 use crate::driver::server::{Server, Tuning};
 use crate::driver::{Ctx, CuResult};
-use crate::life::{captures, notes, process};
+use crate::life::{captures, graphs, green, notes, process};
 use crate::policy::{Conf, DeviceAccount};
 use crate::pool::{Index, Usage};
 use crate::stats::{AtomicCounts, ExternalKind};
@@ -95,14 +95,15 @@ pub fn current() -> Option<&'static Life> {
 }
 
 #[cold]
-fn look_up(ctx: Ctx, version: u64) -> Option<&'static Life> {
+fn look_up(current: Ctx, version: u64) -> Option<&'static Life> {
+    let ctx = green::home(current);
     let life = match find(ctx) {
         Some((at, life)) if !life.is_suspended() => Some((at, life)),
         Some(_) => None,
-        None => create(ctx),
+        None => create(ctx, current).inspect(|_| fence().into_iter().for_each(Fence::settle)),
     };
     let (at, life) = life?;
-    LAST.set((ctx.0, version, at));
+    LAST.set((current.0, version, at));
     Some(life)
 }
 
@@ -114,11 +115,12 @@ fn find(ctx: Ctx) -> Option<(usize, &'static Life)> {
         .find(|(_, life)| life.server.ctx() == ctx && life.server.is_alive())
 }
 
-fn create(ctx: Ctx) -> Option<(usize, &'static Life)> {
+/// Makes the pool of `ctx`, which is the current context or whose green context is.
+fn create(ctx: Ctx, current: Ctx) -> Option<(usize, &'static Life)> {
     let (fence, conf) = (fence()?, process::conf()?);
     // From here on no context ends, so what is read of this one stays true.
     let _touch = fence.touch()?;
-    let device = real::current_device().filter(|_| real::current_ctx() == Some(ctx))?;
+    let device = real::current_device().filter(|_| real::current_ctx() == Some(current))?;
     let (books, id) = (books(device)?, real::ctx_id(ctx).unwrap_or(0));
     let _one_at_a_time = CREATING.lock();
     if let Some((at, life)) = find(ctx) {
@@ -229,6 +231,23 @@ pub fn primary_is(device: u32, ctx: Ctx) {
     if let Some(slot) = PRIMARY.get(device as usize) {
         slot.store(ctx.0, Ordering::Release);
     }
+    begun(ctx, || real::primary_active(device as i32) != Some(false));
+}
+
+/// A context has begun, unless `lives` denies it by now. It takes part in barriers from its first moment: its work may
+/// touch the memory of other contexts before it allocates any of its own, and without ever doing so.
+pub fn begun(ctx: Ctx, lives: impl FnOnce() -> bool) {
+    let Some(fence) = fence().filter(|fence| !fence.has(ctx)) else { return };
+    let touch = fence.touch().or_else(|| {
+        fence.await_calm();
+        fence.touch()
+    });
+    if let Some(_touch) = touch
+        && lives()
+    {
+        fence.enter(ctx);
+    }
+    fence.settle();
 }
 
 /// The primary context of `device`, if it was seen.
@@ -255,10 +274,24 @@ pub fn primary_has_ended(device: i32) -> bool {
 /// The context that memory of `kind` ends with, by its handle; 0 if it outlives the current one: stream-ordered memory is
 /// the device's, which only a reset of the primary context takes back.
 pub fn ends_with(kind: ExternalKind) -> usize {
-    let Some(ctx) = real::current_ctx() else { return 0 };
+    let Some(ctx) = real::current_ctx().map(green::home) else { return 0 };
     let outlives = kind == ExternalKind::Async
         && !PRIMARY.iter().any(|primary| primary.load(Ordering::Acquire) == ctx.0);
     if outlives { 0 } else { ctx.0 }
+}
+
+/// Enters an allocation outside the pools in the ledger.
+pub fn write_down(key: u64, entry: Entry) {
+    if let Some(unseen) = LEDGER.insert(key, entry) {
+        give_up(unseen);
+    }
+}
+
+/// Takes an allocation that is gone off its device's account.
+pub fn give_up(entry: Entry) {
+    if let Some(books) = books(entry.device) {
+        books.account.release_external(entry.kind, entry.bytes);
+    }
 }
 
 /// Runs a driver call that may end `ctx`: nothing is served from its pool meanwhile, and if `call` says that the context
@@ -274,13 +307,15 @@ pub fn while_ending(ctx: impl FnOnce() -> Option<Ctx>, call: impl FnOnce() -> (C
     let (result, ended) = call();
     if ended && let Some(ctx) = ctx {
         captures::forget_context(ctx);
+        FENCE.get().into_iter().for_each(|fence| fence.leave_context(ctx));
         for primary in &PRIMARY {
             let _ = primary.compare_exchange(ctx.0, 0, Ordering::AcqRel, Ordering::Acquire);
         }
-        for (_, entry) in LEDGER.remove_context(ctx.0) {
-            if let Some(books) = books(entry.device) {
-                books.account.release_external(entry.kind, entry.bytes);
+        for (address, entry) in LEDGER.remove_context(ctx.0) {
+            if entry.kind == ExternalKind::Graph {
+                graphs::forget(address);
             }
+            give_up(entry);
         }
     }
     if let Some(life) = life {
@@ -309,19 +344,14 @@ impl Life {
     }
 }
 
-/// Green contexts that have been seen, with the context of each.
-static GREEN: Mutex<Vec<(usize, Ctx)>> = Mutex::new(Vec::new());
-
-/// The context of the green context `green` is `ctx`.
-pub fn green_is(green: usize, ctx: Ctx) {
-    let mut all = GREEN.lock();
-    all.retain(|(known, _)| *known != green);
-    all.push((green, ctx));
+/// A synchronisation of `ctx` by the program has failed with `code`, which may be one that it does not recover from.
+pub fn has_answered(ctx: Ctx, code: CuResult) {
+    if let Some((_, life)) = find(green::home(ctx)) {
+        life.server.note_error(code);
+    }
 }
 
-/// The context of a green context that is about to be destroyed, if it was seen.
-pub fn green(green: usize) -> Option<Ctx> {
-    let mut all = GREEN.lock();
-    let at = all.iter().position(|(known, _)| *known == green)?;
-    Some(all.swap_remove(at).1)
+/// Which context a handle stands for has changed: threads forget what they last used.
+pub fn handles_changed() {
+    VERSION.fetch_add(1, Ordering::AcqRel);
 }

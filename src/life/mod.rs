@@ -5,6 +5,8 @@
 //! | `process.rs` | what the library is to the process right now, and how that changes |
 //! | `contexts.rs` | which contexts live, and the pool of each |
 //! | `captures.rs` | which streams capture |
+//! | `green.rs` | whose memory green contexts use |
+//! | `graphs.rs` | which graphs hold which memory |
 //! | `exit.rs` | the report: gathered from host-side state and written once, however the process ends |
 //! | `scratch.rs` | memory for the report, where no allocator may be asked |
 //! | `notes.rs` | what the report has to say besides figures |
@@ -14,6 +16,8 @@
 pub mod captures;
 pub mod contexts;
 pub mod exit;
+pub mod graphs;
+pub mod green;
 pub mod logging;
 pub mod notes;
 pub mod process;

@@ -85,9 +85,9 @@ impl DeviceAccount {
         self.in_use.current()
     }
 
-    /// Bytes that can still be reserved.
+    /// Bytes that can still be reserved; without a cap the driver decides.
     pub fn headroom(&self) -> u64 {
-        self.limit.saturating_sub(self.in_use.current())
+        self.most().saturating_sub(self.in_use.current())
     }
 
     /// The smallest headroom that what was really held ever left.
@@ -233,12 +233,20 @@ mod tests {
 
     #[test]
     fn a_reservation_that_comes_to_nothing_leaves_no_trace() {
-        let account = DeviceAccount::new(100, 100);
+        let account = DeviceAccount::new(200, 100);
         let reservation = account.reserve(80).unwrap();
         assert_eq!((account.in_use(), account.headroom()), (80, 20));
         drop(reservation);
         assert_eq!((account.in_use(), account.closest_headroom()), (0, 100));
         assert_eq!((account.reserved(), account.external()), (Gauge::default(), Gauge::default()));
+    }
+
+    #[test]
+    fn without_a_cap_more_may_be_held_than_the_device_has() {
+        let account = DeviceAccount::new(100 * MIB, 100 * MIB);
+        external(&account, ExternalKind::Managed, 150 * MIB).unwrap();
+        assert!(account.headroom() > 100 * MIB, "the driver decides");
+        pool(&account, 50 * MIB).unwrap();
     }
 
     #[test]

@@ -155,6 +155,22 @@ step_fork_cuda() {
     pass "$(grep -m 1 '^RESULT quiet' "$logs/$step.with.out" | cut -d' ' -f2-), $(grep '^RESULT busy' "$logs/$step.with.out" | cut -d' ' -f2-): same; one report, the parent's"
 }
 
+step_corners() {
+    local limit=60 part text="" held mib=1048576
+    for part in thread retained green; do
+        bare "$part.bare" -- "$bin/corners" $part
+        grep ^fact "$logs/$step.$part.bare.out"
+        grep ^RESULT "$logs/$step.$part.bare.out" | sed 's/^RESULT/fact/'
+        with "$part.with" -- "$bin/corners" $part
+        same_result "$part.bare" "$part.with" -- "$bin/corners" $part
+        held=$(($(figure "$part.with" reserved_bytes.peak) / mib))
+        text+="$part: same, $held MiB held by loops that free 8 GiB without waiting; "
+        # A driver that goes on refusing barriers for an ended thread's capture leaves nothing to reuse.
+        [ $part = thread ] || [ "$held" -le 1024 ] || fail "no memory is reused: $text"
+    done
+    pass "${text%; }"
+}
+
 step_threads_end() {
     local few many held text name mib=1048576
     bare bare -- "$bin/threads_end" 2

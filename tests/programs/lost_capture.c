@@ -7,7 +7,8 @@
  * reset: the device is reset; context: the context is destroyed; primary: the primary context is released; thread: the
  * thread whose default stream captures ends; invalidated: a forbidden call breaks it, and its end says so; elsewhere:
  * ended from another thread; wrong: begun twice, ended on another stream; to_graph, v1, ptsz: begun through that entry,
- * ended as usual; several: four at once, ended in another order; open: never ended, in relaxed mode.
+ * ended as usual; several: four at once, ended in another order; open: never ended, in relaxed mode; contexts: on the
+ * thread's default streams of two contexts, one ended while the other goes on.
  */
 #include <cuda.h>
 
@@ -16,6 +17,7 @@
 #include <pthread.h>
 #include <string.h>
 
+extern CUresult cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
 extern CUresult cuStreamBeginCapture_v2_ptsz(CUstream, CUstreamCaptureMode);
 extern CUresult cuStreamEndCapture_ptsz(CUstream, CUgraph *);
 extern CUresult cuStreamBeginCaptureToGraph(CUstream, CUgraph, const CUgraphNode *, const void *, size_t, CUstreamCaptureMode);
@@ -28,6 +30,7 @@ static const char *way;
 static CUcontext context;
 static CUstream stream;
 static CUgraph graph;
+static int made;
 
 static int is(const char *name) { return strcmp(way, name) == 0; }
 
@@ -75,6 +78,25 @@ static void lose(CUstreamCaptureMode mode) {
         OK(cuGraphCreate(&graph, 0));
         OK(cuStreamBeginCaptureToGraph_ptsz(NULL, graph, NULL, NULL, 0, mode));
         OK(cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph));
+        return;
+    }
+    if (is("contexts")) {
+        CUcontext other;
+        OK(cuStreamBeginCapture_v2_ptsz(NULL, CU_STREAM_CAPTURE_MODE_RELAXED));
+        OK(cuCtxCreate_v2(&other, 0, 0));
+        OK(cuStreamBeginCapture_v2_ptsz(NULL, CU_STREAM_CAPTURE_MODE_RELAXED));
+        OK(cuCtxSetCurrent(context));
+        OK(cuStreamEndCapture_ptsz(NULL, &graph));
+        OK(cuCtxSetCurrent(other));
+        for (int i = 0; i < 64; i++) {
+            CUdeviceptr p;
+            OK(cuMemAlloc(&p, (8 + i) << 20));
+            made++;
+            OK(cuMemFree(p));
+        }
+        OK(cuStreamEndCapture_ptsz(NULL, &graph));
+        OK(cuCtxDestroy(other));
+        OK(cuCtxSetCurrent(context));
         return;
     }
     if (is("v1")) {
@@ -130,7 +152,6 @@ static void lose(CUstreamCaptureMode mode) {
 int main(int argc, char **argv) {
     way = argc > 1 ? argv[1] : "reset";
     uint64_t *bad;
-    int made = 0;
     OK(cuInit(0));
     enter();
     for (int mode = 0; mode < (is("open") ? 1 : 3); mode++) lose((CUstreamCaptureMode)mode);

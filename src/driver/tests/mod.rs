@@ -1,5 +1,6 @@
 //! The ladder and the fence against the model.
 
+mod members;
 mod random;
 mod steps;
 mod waits;

@@ -311,6 +311,27 @@ fn a_region_that_the_driver_does_not_take_back_is_still_pending() {
 }
 
 #[test]
+fn a_region_that_nobody_takes_back_stays_in_the_account_until_its_context_ends() {
+    let bench = Bench::new(1 << 30, 1 << 30);
+    let block = bench.alloc(64 * MIB).unwrap();
+    bench.free(block);
+    let rules = crate::pool::Rules { max_split: u64::MAX, max_non_split_rounding: 20 * MIB };
+    let mut other = Heap::new(7, bench.index, rules);
+    {
+        let mut state = bench.model().state.lock();
+        state.failures.push(("mem_free", CuResult(999)));
+        state.at_free = Some(Box::new(move |address| {
+            assert!(other.add_region(address, 2 * MIB));
+            std::mem::forget(other);
+        }));
+    }
+    assert_eq!(bench.server.give_back(u64::MAX), 0);
+    assert_eq!((bench.reserved(), bench.server.books().account.in_use()), (0, 64 * MIB));
+    bench.server.end();
+    assert_eq!(bench.server.books().account.in_use(), 0);
+}
+
+#[test]
 fn a_request_outlasts_the_end_of_another_context() {
     let bench = Bench::new(1 << 30, 100 * MIB);
     let first = bench.alloc(60 * MIB).unwrap();

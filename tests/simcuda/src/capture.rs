@@ -27,6 +27,8 @@ pub struct Capture {
     pub origin: u64,
     /// Thread that began it.
     pub thread: u64,
+    /// The same as the system numbers it, if the stream is that thread's default one.
+    pub default_of: Option<i32>,
     /// Mode that it began with.
     pub mode: i32,
     /// Graph that it writes.
@@ -96,7 +98,18 @@ impl World {
 
     /// For calls that concern a whole context.
     pub fn check_context(&mut self, ctx: u64) -> R {
-        let ids: Vec<u64> = self.captures.iter().filter(|(_, c)| c.ctx == ctx).map(|(id, _)| *id).collect();
+        if self.config.thread_captures_end {
+            let ended = |c: &Capture| {
+                c.default_of.is_some_and(|t| !std::path::Path::new(&format!("/proc/self/task/{t}")).exists())
+            };
+            let gone: Vec<u64> = self.captures.iter().filter(|(_, c)| ended(c)).map(|(id, _)| *id).collect();
+            for id in gone {
+                self.abandon_capture(id);
+            }
+        }
+        let all = self.with_green(ctx);
+        let ids = self.captures.iter().filter(|(_, c)| all.contains(&c.ctx)).map(|(id, _)| *id);
+        let ids: Vec<u64> = ids.collect();
         self.refuse(&ids)
     }
 
@@ -141,10 +154,13 @@ impl World {
         self.ids += 1;
         let id = self.ids;
         let thread = self.thread;
-        self.captures.insert(
-            id,
-            Capture { ctx, origin: stream, thread, mode, graph, borrowed, told: Vec::new(), invalid: false },
-        );
+        let own = self.ctxs.get(&ctx).is_some_and(|c| c.per_thread.get(&thread) == Some(&stream));
+        // SAFETY: no arguments, cannot fail.
+        let default_of = own.then(|| unsafe { libc::gettid() });
+        let (told, invalid) = (Vec::new(), false);
+        let capture =
+            Capture { ctx, origin: stream, thread, default_of, mode, graph, borrowed, told, invalid };
+        self.captures.insert(id, capture);
         self.streams.get_mut(&stream).expect("live stream").capture = Some((id, deps));
         Ok(())
     }
@@ -161,17 +177,26 @@ impl World {
             return Err(CAPTURE_WRONG_THREAD);
         }
         let unjoined = !c.invalid && self.unjoined(id, c.graph, &deps);
-        self.captures.remove(&id);
+        if c.invalid || unjoined {
+            self.abandon_capture(id);
+            return Err(if c.invalid { CAPTURE_INVALIDATED } else { CAPTURE_UNJOINED });
+        }
+        self.close_capture(id);
+        Ok(c.graph)
+    }
+
+    fn close_capture(&mut self, id: u64) -> Option<Capture> {
         for s in self.streams.values_mut() {
             s.capture.take_if(|(other, _)| *other == id);
         }
-        if c.invalid || unjoined {
-            if !c.borrowed {
-                self.drop_graph(c.graph);
-            }
-            return Err(if c.invalid { CAPTURE_INVALIDATED } else { CAPTURE_UNJOINED });
+        self.captures.remove(&id)
+    }
+
+    /// Ends a capture that comes to nothing; a graph of the program's stays.
+    pub fn abandon_capture(&mut self, id: u64) {
+        if let Some(c) = self.close_capture(id).filter(|c| !c.borrowed) {
+            self.drop_graph(c.graph);
         }
-        Ok(c.graph)
     }
 
     /// Whether another stream of the capture has work that the origin's end does not wait for.

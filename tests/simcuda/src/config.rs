@@ -18,6 +18,7 @@ pub struct Failure {
 
 /// All settings; see the crate documentation for the variables' grammar.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a variable of its own")]
 pub struct Config {
     /// Bytes of memory of each device.
     pub memory: u64,
@@ -33,6 +34,8 @@ pub struct Config {
     pub poison: bool,
     /// Whether a call after the driver's exit handler ends the process with status 99.
     pub trap_at_exit: bool,
+    /// Whether a thread that ends takes the captures on its default streams with it; unknown of the real driver.
+    pub thread_captures_end: bool,
     /// Failures to inject.
     pub failures: Vec<Failure>,
     /// File that gets one line a call.
@@ -51,6 +54,7 @@ impl Default for Config {
             real_cost: false,
             poison: false,
             trap_at_exit: false,
+            thread_captures_end: false,
             failures: Vec::new(),
             trace: None,
             stats: None,
@@ -116,6 +120,7 @@ impl Config {
         config.real_cost = flag(&get, "SIMCUDA_REAL_COST")?;
         config.poison = flag(&get, "SIMCUDA_POISON")?;
         config.trap_at_exit = flag(&get, "SIMCUDA_TRAP_AT_EXIT")?;
+        config.thread_captures_end = flag(&get, "SIMCUDA_THREAD_CAPTURES_END")?;
         if let Some(text) = get("SIMCUDA_FAIL") {
             config.failures = failures(&text)?;
         }

@@ -31,6 +31,8 @@ pub struct Context {
     pub per_thread: HashMap<u64, u64>,
     /// All its streams.
     pub streams: Vec<u64>,
+    /// The primary context whose memory it uses, if it is a green one.
+    pub green_of: Option<u64>,
     /// Contexts whose memory it may reach.
     pub peers: HashSet<u64>,
 }
@@ -98,8 +100,23 @@ impl World {
         Ok(())
     }
 
+    /// The context that memory belongs to which is allocated while `ctx` is current.
+    pub fn home(&self, ctx: u64) -> u64 {
+        self.ctxs.get(&ctx).and_then(|c| c.green_of).unwrap_or(ctx)
+    }
+
+    /// A context, and its green contexts.
+    pub fn with_green(&self, ctx: u64) -> Vec<u64> {
+        let green = self.ctxs.iter().filter(|(_, c)| c.green_of == Some(ctx)).map(|(h, _)| *h);
+        std::iter::once(ctx).chain(green).collect()
+    }
+
     /// When all work of a context submitted so far has completed.
     pub fn context_end(&self, ctx: u64) -> u64 {
+        self.with_green(ctx).into_iter().map(|one| self.own_end(one)).max().unwrap_or(0)
+    }
+
+    fn own_end(&self, ctx: u64) -> u64 {
         let Some(c) = self.ctxs.get(&ctx) else { return 0 };
         c.streams
             .iter()

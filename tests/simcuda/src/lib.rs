@@ -25,6 +25,7 @@
 //! | `SIMCUDA_DRIVER_VERSION` | such as 12050 (13000; 11080 with the feature `old-driver`) |
 //! | `SIMCUDA_CALL_COST` | `NAME=ns,…`: virtual cost of calls, by exported symbol |
 //! | `SIMCUDA_REAL_COST` | 1: calls also really take that long; waiting for device work takes no real time |
+//! | `SIMCUDA_THREAD_CAPTURES_END` | 1: a thread that ends takes the captures on its default streams with it |
 //! | `SIMCUDA_POISON` | 1: fresh memory is filled with 0xCB |
 //! | `SIMCUDA_FAIL` | `NAME:N[+][:CODE],…`: the Nth call (and all later ones) fails, by exported symbol |
 //! | `SIMCUDA_TRACE` | file to which every call appends one line |

@@ -44,7 +44,7 @@ pub struct Alloc {
     pub host: *mut u8,
     /// Offset in the memory file.
     pub off: u64,
-    /// Charged bytes of a private extent; 0 when it shares a chunk or charges nothing.
+    /// Bytes of a private extent; 0 when it shares a chunk or charges nothing.
     pub extent: u64,
     /// Identity that is never reused, `CU_POINTER_ATTRIBUTE_BUFFER_ID`.
     pub id: u64,
@@ -156,6 +156,7 @@ impl World {
         if bytes == 0 {
             return Err(INVALID_VALUE);
         }
+        let ctx = self.home(ctx);
         let small = bytes < CHUNK;
         let (off, extent, fresh) = if small {
             let (off, fresh) = self.take_small(ctx, device, bytes)?;
@@ -204,15 +205,14 @@ impl World {
         self.allocs.insert(base, alloc);
     }
 
-    /// Allocates memory that host and device share, charged to `device` or, if negative, to nobody.
+    /// Allocates memory that host and device share, or the host's. Nothing is charged: pages of managed memory come to the
+    /// device as they are touched and leave it for others, so that there may be more of them than the device has memory.
     pub fn allocate_host(&mut self, ctx: u64, device: i32, bytes: u64, kind: Kind) -> R<u64> {
         if bytes == 0 {
             return Err(INVALID_VALUE);
         }
+        let ctx = self.home(ctx);
         let len = bytes.checked_next_multiple_of(CHUNK).ok_or(OUT_OF_MEMORY)?;
-        if device >= 0 {
-            self.charge(device, len)?;
-        }
         // SAFETY: a fresh anonymous mapping; the result is checked.
         let p = unsafe {
             libc::mmap(
@@ -225,9 +225,6 @@ impl World {
             )
         };
         if p == libc::MAP_FAILED {
-            if device >= 0 {
-                self.uncharge(device, len);
-            }
             return Err(OUT_OF_MEMORY);
         }
         let alloc = Alloc { extent: len, ..self.blank(bytes, kind, device, ctx, p.cast()) };
@@ -244,9 +241,6 @@ impl World {
         match a.kind {
             Kind::Registered => {}
             Kind::Host | Kind::Managed => {
-                if a.device >= 0 {
-                    self.uncharge(a.device, a.extent);
-                }
                 // SAFETY: the mapping was made by `allocate_host` with this length.
                 unsafe { libc::munmap(a.host.cast(), a.extent as usize) };
             }

@@ -82,7 +82,7 @@ const FORMS: &[(&str, &[(u32, &str)])] = &[
         &[
             (10_000, "cuGraphInstantiate"),
             (11_000, "cuGraphInstantiate_v2"),
-            (12_000, "cuGraphInstantiateWithFlags"),
+            (11_040, "cuGraphInstantiateWithFlags"),
         ],
     ),
 ];

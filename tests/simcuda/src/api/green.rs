@@ -1,4 +1,6 @@
-//! Green contexts, as far as memory is concerned: a share of a device with a context of its own.
+//! Green contexts, as far as memory is concerned: shares of a device with a context handle, streams and captures of their
+//! own. Memory is the primary context's, which each keeps alive, and what is recorded, waited for and synchronised in
+//! that concerns them all, as CUDA documents.
 
 use super::{give, want};
 use crate::codes::{INVALID_HANDLE, INVALID_VALUE};
@@ -48,8 +50,10 @@ driver! {
         if description == 0 || flags != 1 {
             return Err(INVALID_VALUE);
         }
+        let home = w.retain_primary(device)?;
         let (g, c) = (w.handle(), w.handle());
         w.make_context(c, device, 0, 3020);
+        w.ctxs.get_mut(&c).expect("just made").green_of = Some(home);
         w.things.insert(g, Thing::Green(c));
         give(green, g);
         Ok(())
@@ -60,8 +64,9 @@ driver! {
         let Some(Thing::Green(c)) = w.things.get(&green) else { return Err(INVALID_HANDLE) };
         let c = *c;
         w.things.remove(&green);
+        let device = w.ctxs.get(&c).map(|context| context.device);
         w.destroy_context(c);
-        Ok(())
+        device.map_or(Ok(()), |device| w.release_primary(device))
     }
 
     /// The context of a green context.

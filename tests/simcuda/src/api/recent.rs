@@ -49,8 +49,10 @@ mod present {
             let e = w.events.get(&event).ok_or(INVALID_HANDLE)?.clone();
             w.check_context(context)?;
             if e.recorded {
-                let c = w.ctxs.get_mut(&context).expect("checked above");
-                c.floor = c.floor.max(e.done);
+                for one in w.with_green(context) {
+                    let c = w.ctxs.get_mut(&one).expect("it lives");
+                    c.floor = c.floor.max(e.done);
+                }
             }
             Ok(())
         }

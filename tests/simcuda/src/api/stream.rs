@@ -25,6 +25,9 @@ impl World {
         }
         if let Some((id, _)) = s.capture {
             self.invalidate(&[id]);
+            if self.captures.get(&id).is_some_and(|c| c.origin == stream) {
+                self.abandon_capture(id);
+            }
         }
         self.streams.remove(&stream);
         Ok(())

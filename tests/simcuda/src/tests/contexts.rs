@@ -2,7 +2,7 @@
 
 use super::{Driver, cu};
 use crate::api::recent::{cuCtxRecordEvent, cuCtxWaitEvent};
-use crate::api::{context::*, device::*, event::*, green::*, memory::*, stream::*};
+use crate::api::{capture::*, context::*, device::*, event::*, green::*, memory::*, stream::*};
 use crate::config::Config;
 
 fn event() -> u64 {
@@ -117,19 +117,41 @@ fn a_barrier_may_wait_for_another_contexts_event_and_record_only_its_own() {
     assert_eq!(d.wrong(p, 64, 5000), 0);
 }
 
-#[test]
-fn green_contexts_are_contexts() {
-    let d = Driver::new();
+fn green() -> (u64, u64) {
     let mut resource = std::mem::MaybeUninit::<Resource>::uninit();
     let (mut description, mut green, mut c) = (0, 0, 0);
     assert_eq!(cu!(cuDeviceGetDevResource(0, resource.as_mut_ptr(), 1)), 0);
     assert_eq!(cu!(cuDevResourceGenerateDesc(&raw mut description, resource.as_ptr(), 1)), 0);
     assert_eq!(cu!(cuGreenCtxCreate(&raw mut green, description, 0, 1)), 0);
     assert_eq!(cu!(cuCtxFromGreenCtx(&raw mut c, green)), 0);
+    (green, c)
+}
+
+#[test]
+fn memory_of_a_green_context_is_the_primary_ones() {
+    let d = Driver::new();
+    let (green, c) = green();
     assert_eq!(cu!(cuCtxSetCurrent(c)), 0);
     let p = d.alloc(512);
     assert_eq!(cu!(cuGreenCtxDestroy(green)), 0);
     assert_eq!(cu!(cuCtxSetCurrent(d.ctx)), 0);
-    assert_eq!(cu!(cuMemFree_v2(p)), 1);
+    assert_eq!(d.fill(d.stream(), p, 64, 1, 10), 0);
+    assert_eq!(cu!(cuMemFree_v2(p)), 0);
     assert_eq!(cu!(cuGreenCtxDestroy(green)), 400);
+}
+
+#[test]
+fn a_primary_context_speaks_for_its_green_ones() {
+    let d = Driver::new();
+    let (_, c) = green();
+    let p = d.alloc(512);
+    let mut e = 0;
+    assert_eq!(cu!(cuEventCreate(&raw mut e, 2)), 0);
+    assert_eq!(cu!(cuCtxSetCurrent(c)), 0);
+    let s = d.stream();
+    assert_eq!(d.fill(s, p, 64, 1, 1_000_000), 0);
+    assert_eq!(cu!(cuCtxRecordEvent(d.ctx, e)), 0);
+    assert_eq!(cu!(cuEventQuery(e)), 600, "work of the green context is recorded");
+    assert_eq!(cu!(cuStreamBeginCapture_v2(s, 2)), 0);
+    assert_eq!(cu!(cuCtxRecordEvent(d.ctx, e)), 900, "and its captures are in the way");
 }

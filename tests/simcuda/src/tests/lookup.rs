@@ -19,6 +19,8 @@ fn the_version_selects_the_form() {
     assert!(is("cuCtxSynchronize", 13_000, false, context::cuCtxSynchronize_v2 as *const ()));
     assert!(is("cuGetProcAddress", 11_030, false, init::cuGetProcAddress as *const ()));
     assert!(is("cuGetProcAddress", 12_000, false, cuGetProcAddress_v2 as *const ()));
+    let with_flags = crate::api::capture::cuGraphInstantiateWithFlags as *const ();
+    assert!(is("cuGraphInstantiate", 11_040, false, with_flags));
     assert!(is("cuStreamQuery", 7_000, false, stream::cuStreamQuery as *const ()));
     assert!(is("cuStreamQuery", 7_000, true, stream::cuStreamQuery_ptsz as *const ()));
     assert!(is("cuMemcpy", 7_000, true, crate::api::copy::cuMemcpy_ptds as *const ()));

@@ -147,10 +147,10 @@ fn everything_that_takes_memory_is_charged_and_given_back() {
     let shape: [u64; 5] = [1024, 1024, 0, 0x20 | (4 << 32), 0];
     assert_eq!(cu!(cuArray3DCreate_v2(&raw mut a, shape.as_ptr().cast())), 0);
     assert_eq!(before - d.free(), 22 << 20);
-    assert_eq!(cu!(cuMemAllocManaged(&raw mut m, 2 * MIB, 1)), 0);
-    assert_eq!(before - d.free(), 24 << 20);
+    assert_eq!(cu!(cuMemAllocManaged(&raw mut m, 128 * MIB, 1)), 0, "managed memory may be oversubscribed");
+    assert_eq!(before - d.free(), 22 << 20);
     let mut none = 7;
-    assert_eq!(cu!(cuMemAlloc_v2(&raw mut none, 41 * MIB)), 2);
+    assert_eq!(cu!(cuMemAlloc_v2(&raw mut none, 43 * MIB)), 2);
     assert_eq!(cu!(cuArrayDestroy(a)) + cu!(cuMemFree_v2(m)) + cu!(cuMemFree_v2(p)), 0);
     assert_eq!(cu!(cuArrayDestroy(a)), 400);
     assert_eq!(d.free(), before);
