@@ -15,7 +15,8 @@ case ${1:-} in
     '') ;;
     --quick) mode=quick ;;
     --long) mode=long ;;
-    *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "test.sh: '$1' is not known; --help says what is" >&2; exit 2 ;;
 esac
 target=${CARGO_TARGET_DIR:-target}
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
@@ -39,6 +40,14 @@ shell_syntax() {
     else
         echo "syntax only: shellcheck is not installed"
     fi
+}
+# Every script says what it is for, at once and with success.
+script_help() {
+    local script text
+    for script in scripts/*.sh; do
+        text=$(timeout 10 "$script" --help </dev/null) || { echo "$script --help: status $?"; return 1; }
+        [[ $text == *"$script"* && $(wc -l <<<"$text") -ge 2 ]] || { echo "$script --help says: $text"; return 1; }
+    done
 }
 layers() { scripts/check-layers.sh; }
 layers_can_fail() { scripts/check-layers.sh --self-test; }
@@ -111,7 +120,7 @@ advisories() {
     return 1
 }
 
-checks=(shell_syntax layers layers_can_fail format lints lints_without_exports documentation tests
+checks=(shell_syntax script_help layers layers_can_fail format lints lints_without_exports documentation tests
     model_checker long_runs exports exports_can_fail released_build licences_and_sources advisories)
 not_quick=' layers_can_fail lints_without_exports exports_can_fail model_checker released_build advisories '
 

@@ -193,13 +193,14 @@ impl<G: Gpu> Fence<G> {
                 Ok(mark) => marks.push(mark),
                 Err(code) if self.is_lost(member, code) => {}
                 Err(code) => {
-                    tracing::debug!(?code, ?ctx, "could not record a context-wide event");
+                    tracing::debug!("context {:#x}: no event recorded, error {}", ctx.0, code.0);
                     self.recycle(&marks);
                     return false;
                 }
             }
         }
         self.epochs.finish_seal(sealing, marks);
+        tracing::trace!("epoch {} is sealed", self.epochs.newest_sealed());
         true
     }
 
@@ -232,7 +233,7 @@ impl<G: Gpu> Fence<G> {
                 Err(code) if self.is_lost(mark.member, code) => {}
                 Ok(false) => return Some(one),
                 Err(code) => {
-                    tracing::debug!(?code, "could not query a context-wide event");
+                    tracing::debug!("an event could not be asked about: error {}", code.0);
                     return Some(one);
                 }
             }
@@ -275,7 +276,7 @@ impl<G: Gpu> Fence<G> {
                     && !self.is_lost(waiter, code)
                     && self.is_member(mark.member)
                 {
-                    tracing::debug!(?code, ?ctx, "could not wait for a context-wide event");
+                    tracing::debug!("context {:#x}: no wait for an event, error {}", ctx.0, code.0);
                     self.epochs.put_back(one);
                     return false;
                 }
@@ -284,6 +285,7 @@ impl<G: Gpu> Fence<G> {
         self.barriers.fetch_add(1, Ordering::Relaxed);
         self.recycle(&one.marks);
         self.retire(one.epoch);
+        tracing::debug!("all later work waits on the device for epoch {}", one.epoch);
         true
     }
 
@@ -295,12 +297,13 @@ impl<G: Gpu> Fence<G> {
             if let Err(code) = self.gpu.synchronize(ctx)
                 && !self.is_lost(member, code)
             {
-                tracing::debug!(?code, ?ctx, "could not synchronise a context");
+                tracing::debug!("context {:#x} could not be synchronised: error {}", ctx.0, code.0);
                 return false;
             }
         }
         self.barriers.fetch_add(1, Ordering::Relaxed);
         self.retire(epoch);
+        tracing::debug!("waited on the host for all work, up to epoch {epoch}");
         true
     }
 
@@ -339,6 +342,7 @@ impl<G: Gpu> Fence<G> {
         for one in self.epochs.retire(epoch) {
             self.recycle(&one.marks);
         }
+        tracing::trace!("epoch {epoch} is over");
     }
 
     fn contexts(&self) -> Vec<(u64, Ctx)> {

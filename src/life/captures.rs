@@ -50,6 +50,10 @@ pub fn begin(key: StreamKey, call: impl FnOnce() -> CuResult) -> CuResult {
         // A stream that was already known ended its capture unseen; it is counted once.
         if OPEN.lock().get_or_insert_default().insert(key, ctx).is_none() {
             beginning.succeeded();
+            tracing::debug!(
+                "a capture has begun on stream {:#x}: nothing is waited for until it ends",
+                key.handle
+            );
         }
     }
     result
@@ -94,6 +98,7 @@ fn closed(key: StreamKey) {
     let was_open = OPEN.lock().as_mut().is_some_and(|open| open.remove(&key).is_some());
     if was_open {
         one_ended();
+        tracing::debug!("the capture on stream {:#x} has ended", key.handle);
     }
 }
 
