@@ -60,12 +60,14 @@ documentation() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-
 tests() { cargo test --workspace --no-fail-fast; }
 # The parts without locks, in every order of their threads' steps. Other compiler flags, so a target folder of its own.
 model_checker() {
-    local log=$target/model-checker.log
+    local log=$target/model-checker.log part
     RUSTFLAGS="${RUSTFLAGS:-} --cfg loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
-        cargo test --quiet --release --lib --target-dir "$target/loom" -- gate::model epochs::model 2>&1 | tee "$log"
+        cargo test --release --lib --target-dir "$target/loom" -- gate::model epochs::model record::model 2>&1 | tee "$log"
     ((PIPESTATUS[0] == 0)) || return 1
     # A filter that matches nothing passes.
-    grep -Eq '[1-9][0-9]* passed' "$log"
+    for part in gate epochs record; do
+        grep -q "$part::model::.* ok" "$log" || { echo "no model of $part was run"; return 1; }
+    done
 }
 # Rounds of new random cases and new timings, begun until eight minutes are over. A failure prints its seed, or leaves
 # its case in proptest-regressions/.

@@ -126,7 +126,7 @@ impl World {
         };
         let pool = |at: u32| {
             let ctx = Ctx(at as usize + 1);
-            Arc::new(Server::new(ctx, at, eternal.index, *fence, *books, tuning.clone()))
+            Arc::new(Server::new(ctx, at, eternal.index, fence, books, tuning.clone()))
         };
         let (fence, books, pools) = (*fence, *books, [pool(0), pool(1)]);
         POOLS.set(pools.to_vec());
@@ -328,8 +328,8 @@ impl World {
         let faults = gpu.state.lock().failures.len();
         let takes = footprint(kind, bytes);
         let result = charged(self.books, kind, bytes, || match gpu.mem_alloc(Ctx(0), takes) {
-            Ok(taken) => {
-                addr = taken;
+            Ok(place) => {
+                addr = place;
                 CuResult::SUCCESS
             }
             Err(code) => code,
