@@ -3,7 +3,7 @@
 #
 #   scripts/test.sh           everything but what takes long
 #   scripts/test.sh --quick   leaves out the checks of the released build and of feature combinations
-#   scripts/test.sh --long    adds long random runs, each time over other cases
+#   scripts/test.sh --long    adds long random runs, each time over other cases, the sanitizers and the fuzzer
 #
 # Every check is a function below. All of them run, also after a failure; the end says what ran, what failed, and
 # what was skipped and why. A check says why it cannot run by calling `skip`.
@@ -86,6 +86,20 @@ long_runs() {
     done
     echo "$rounds rounds without a failure"
 }
+# Valgrind over a few programs; with --long over more, and the sanitizers.
+sanitizers() {
+    if [[ $mode == long ]]; then
+        scripts/sanitize.sh
+        return
+    fi
+    scripts/sanitize.sh --can-run >"$target/sanitize-reason" || { skip "$(cat "$target/sanitize-reason")"; return; }
+    scripts/sanitize.sh --quick
+}
+fuzzing() {
+    [[ $mode == long ]] || { skip "only with --long; the same actions run in the tests"; return; }
+    scripts/fuzz.sh --can-run >"$target/fuzz-reason" || { skip "$(cat "$target/fuzz-reason")"; return; }
+    scripts/fuzz.sh 120
+}
 exports() {
     cargo build --quiet --lib || return 1
     scripts/check-exports.sh "$target/debug/libgpucache.so"
@@ -123,8 +137,8 @@ advisories() {
 }
 
 checks=(shell_syntax script_help layers layers_can_fail format lints lints_without_exports documentation tests
-    model_checker long_runs exports exports_can_fail released_build licences_and_sources advisories)
-not_quick=' layers_can_fail lints_without_exports exports_can_fail model_checker released_build advisories '
+    model_checker long_runs sanitizers fuzzing exports exports_can_fail released_build licences_and_sources advisories)
+not_quick=' sanitizers layers_can_fail lints_without_exports exports_can_fail model_checker released_build advisories '
 
 mkdir -p "$target"
 passed=() failed=() skipped=()
