@@ -13,7 +13,7 @@ fn random(state: &mut u64) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
     #[test]
     fn no_program_gets_memory_in_use_or_more_than_its_cap(bytes in prop::collection::vec(any::<u8>(), 0..800)) {
