@@ -7,6 +7,7 @@
 #   scripts/check-exports.sh LIBRARY [HIGHEST_GLIBC]   for example: target/release/libgpucache.so 2.17
 #   scripts/check-exports.sh --self-test LIBRARY       demands that wrong libraries are refused
 set -euo pipefail
+[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 0; }
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 fail() {

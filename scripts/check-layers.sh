@@ -7,6 +7,7 @@
 #   scripts/check-layers.sh [ROOT]       checks a source tree (default: this one)
 #   scripts/check-layers.sh --self-test  plants violations in copies and demands that each is found
 set -euo pipefail
+[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 0; }
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 LAYERS=(abi life driver pool policy stats report sync) # top to bottom; a layer is a folder or a file of src/

@@ -4,6 +4,7 @@
 #
 #   scripts/demo.sh [STEPS]
 set -euo pipefail
+[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 0; }
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 steps=${1:-200}
 CAP=320MiB

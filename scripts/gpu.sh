@@ -13,6 +13,7 @@
 #   GPUCACHE_GPU_ARCH    nvcc's -arch; default that of the first GPU
 #   PYTHON               the Python that has the frameworks; default python3
 set -u -o pipefail
+[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 0; }
 cd "$(dirname "$0")/.." || exit 2
 root=$PWD
 programs=$root/tests/gpu

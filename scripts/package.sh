@@ -8,6 +8,7 @@
 #   scripts/package.sh            builds, checks, runs
 #   scripts/package.sh --can-run  only says whether this machine can, or what is missing
 set -euo pipefail
+[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 0; }
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 GLIBC=2.17

@@ -4,6 +4,7 @@
 #
 #   scripts/smoke.sh LIBRARY
 set -euo pipefail
+[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 0; }
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 library=$(realpath "${1:?a library}")
 target=$(realpath "${CARGO_TARGET_DIR:-target}")

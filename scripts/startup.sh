@@ -3,6 +3,7 @@
 #
 #   scripts/startup.sh [RUNS]    default 300; with the library at target/release, built if it is missing
 set -euo pipefail
+[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 0; }
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 runs=${1:-300}
 [[ $runs =~ ^[1-9][0-9]*$ ]] || { echo "startup.sh: RUNS is a number, not '$runs'" >&2; exit 2; }

@@ -3,7 +3,7 @@
 #
 #   scripts/test.sh           everything but what takes long
 #   scripts/test.sh --quick   leaves out the checks of the released build and of feature combinations
-#   scripts/test.sh --long    adds long random runs, each time over other cases
+#   scripts/test.sh --long    adds long random runs, each time over other cases, the sanitizers and the fuzzer
 #
 # Every check is a function below. All of them run, also after a failure; the end says what ran, what failed, and
 # what was skipped and why. A check says why it cannot run by calling `skip`.
@@ -15,7 +15,8 @@ case ${1:-} in
     '') ;;
     --quick) mode=quick ;;
     --long) mode=long ;;
-    *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "test.sh: '$1' is not known; --help says what is" >&2; exit 2 ;;
 esac
 target=${CARGO_TARGET_DIR:-target}
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
@@ -40,6 +41,14 @@ shell_syntax() {
         echo "syntax only: shellcheck is not installed"
     fi
 }
+# Every script says what it is for, at once and with success.
+script_help() {
+    local script text
+    for script in scripts/*.sh; do
+        text=$(timeout 10 "$script" --help </dev/null) || { echo "$script --help: status $?"; return 1; }
+        [[ $text == *"$script"* && $(wc -l <<<"$text") -ge 2 ]] || { echo "$script --help says: $text"; return 1; }
+    done
+}
 layers() { scripts/check-layers.sh; }
 layers_can_fail() { scripts/check-layers.sh --self-test; }
 format() { cargo fmt --all --check; }
@@ -51,12 +60,14 @@ documentation() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-
 tests() { cargo test --workspace --no-fail-fast; }
 # The parts without locks, in every order of their threads' steps. Other compiler flags, so a target folder of its own.
 model_checker() {
-    local log=$target/model-checker.log
+    local log=$target/model-checker.log part
     RUSTFLAGS="${RUSTFLAGS:-} --cfg loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
-        cargo test --quiet --release --lib --target-dir "$target/loom" -- gate::model epochs::model 2>&1 | tee "$log"
+        cargo test --release --lib --target-dir "$target/loom" -- gate::model epochs::model record::model 2>&1 | tee "$log"
     ((PIPESTATUS[0] == 0)) || return 1
     # A filter that matches nothing passes.
-    grep -Eq '[1-9][0-9]* passed' "$log"
+    for part in gate epochs record; do
+        grep -q "$part::model::.* ok" "$log" || { echo "no model of $part was run"; return 1; }
+    done
 }
 # Rounds of new random cases and new timings, begun until eight minutes are over. A failure prints its seed, or leaves
 # its case in proptest-regressions/.
@@ -74,6 +85,20 @@ long_runs() {
         rounds=$((rounds + 1))
     done
     echo "$rounds rounds without a failure"
+}
+# Valgrind over a few programs; with --long over more, and the sanitizers.
+sanitizers() {
+    if [[ $mode == long ]]; then
+        scripts/sanitize.sh
+        return
+    fi
+    scripts/sanitize.sh --can-run >"$target/sanitize-reason" || { skip "$(cat "$target/sanitize-reason")"; return; }
+    scripts/sanitize.sh --quick
+}
+fuzzing() {
+    [[ $mode == long ]] || { skip "only with --long; the same actions run in the tests"; return; }
+    scripts/fuzz.sh --can-run >"$target/fuzz-reason" || { skip "$(cat "$target/fuzz-reason")"; return; }
+    scripts/fuzz.sh 120
 }
 exports() {
     cargo build --quiet --lib || return 1
@@ -111,9 +136,9 @@ advisories() {
     return 1
 }
 
-checks=(shell_syntax layers layers_can_fail format lints lints_without_exports documentation tests
-    model_checker long_runs exports exports_can_fail released_build licences_and_sources advisories)
-not_quick=' layers_can_fail lints_without_exports exports_can_fail model_checker released_build advisories '
+checks=(shell_syntax script_help layers layers_can_fail format lints lints_without_exports documentation tests
+    model_checker long_runs sanitizers fuzzing exports exports_can_fail released_build licences_and_sources advisories)
+not_quick=' sanitizers layers_can_fail lints_without_exports exports_can_fail model_checker released_build advisories '
 
 mkdir -p "$target"
 passed=() failed=() skipped=()

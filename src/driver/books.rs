@@ -2,6 +2,7 @@
 
 use crate::policy::DeviceAccount;
 use crate::pool::Usage;
+use crate::report::units::human;
 use crate::stats::{AtomicCounts, fragmentation};
 use parking_lot::Mutex;
 
@@ -56,15 +57,29 @@ impl DeviceBooks {
             in_use: self.account.in_use(),
             driver_free: super::real::driver_free(self.device),
         };
-        tracing::info!(
-            ?oom,
-            fragmentation =
-                fragmentation(usage.reserved.current - usage.allocated.current, usage.largest_free),
-            "out of memory"
-        );
+        tracing::info!("{}", self.in_words(&oom));
         let mut ooms = self.ooms.lock();
         if ooms.len() < OOMS_KEPT {
             ooms.push(oom);
         }
+    }
+
+    fn in_words(&self, oom: &Oom) -> String {
+        let Oom { kind, requested, usage, external, driver_free, .. } = oom;
+        let (reserved, allocated) = (usage.reserved.current, usage.allocated.current);
+        let driver =
+            driver_free.map_or_else(String::new, |free| format!("; the driver has {} left", human(free)));
+        format!(
+            "out of memory on GPU {}: {} asked ({kind}); the pool holds {}, {} of that in use, {} the largest free \
+             piece (fragmentation {:.2}); {} outside the pool; the cap is {}{driver}",
+            self.device,
+            human(*requested),
+            human(reserved),
+            human(allocated),
+            human(usage.largest_free),
+            fragmentation(usage.free(), usage.largest_free),
+            human(*external),
+            human(self.account.limit_bytes()),
+        )
     }
 }

@@ -7,6 +7,7 @@
 use super::CuResult;
 use super::books::DeviceBooks;
 use crate::policy::footprint;
+use crate::report::units::human;
 use crate::stats::ExternalKind;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -28,6 +29,7 @@ pub fn charged(
             books.account.reserve(footprint(kind, bytes)).map_err(|_| CuResult::OUT_OF_MEMORY)?;
         call().ok()?;
         reservation.for_external(kind, bytes);
+        tracing::trace!("{bytes} B outside the pool ({})", kind.as_str());
         Ok(())
     };
     match attempt() {
@@ -38,6 +40,7 @@ pub fn charged(
         && (books.reclaim)(books.device, footprint(kind, bytes)) > 0
     {
         books.counts.bump(|counts| &counts.retry);
+        tracing::debug!("trying again to get {} outside the pool ({})", human(bytes), kind.as_str());
         attempt()
     } else {
         Err(CuResult::OUT_OF_MEMORY)

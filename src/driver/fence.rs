@@ -187,13 +187,14 @@ impl<G: Gpu> Fence<G> {
                 Ok(mark) => marks.push(mark),
                 Err(code) if self.is_lost(member, code) => {}
                 Err(code) => {
-                    tracing::debug!(?code, ?ctx, "could not record a context-wide event");
+                    tracing::debug!("context {:#x}: no event recorded, error {}", ctx.0, code.0);
                     self.recycle(&marks);
                     return false;
                 }
             }
         }
         self.epochs.finish_seal(sealing, marks);
+        tracing::trace!("epoch {} is sealed", self.epochs.newest_sealed());
         true
     }
 
@@ -226,7 +227,7 @@ impl<G: Gpu> Fence<G> {
                 Err(code) if self.is_lost(mark.member, code) => {}
                 Ok(false) => return Some(one),
                 Err(code) => {
-                    tracing::debug!(?code, "could not query a context-wide event");
+                    tracing::debug!("an event could not be asked about: error {}", code.0);
                     return Some(one);
                 }
             }
@@ -269,7 +270,7 @@ impl<G: Gpu> Fence<G> {
                     && !self.is_lost(waiter, code)
                     && self.is_member(mark.member)
                 {
-                    tracing::debug!(?code, ?ctx, "could not wait for a context-wide event");
+                    tracing::debug!("context {:#x}: no wait for an event, error {}", ctx.0, code.0);
                     self.epochs.put_back(one);
                     return false;
                 }
@@ -280,6 +281,7 @@ impl<G: Gpu> Fence<G> {
         let before = std::mem::replace(&mut *self.waited.lock(), one.marks);
         self.recycle(&before);
         self.retire(epoch);
+        tracing::debug!("all later work waits on the device for epoch {epoch}");
         true
     }
 
@@ -291,12 +293,13 @@ impl<G: Gpu> Fence<G> {
             if let Err(code) = self.gpu.synchronize(ctx)
                 && !self.is_lost(member, code)
             {
-                tracing::debug!(?code, ?ctx, "could not synchronise a context");
+                tracing::debug!("context {:#x} could not be synchronised: error {}", ctx.0, code.0);
                 return false;
             }
         }
         self.barriers.fetch_add(1, Ordering::Relaxed);
         self.retire(epoch);
+        tracing::debug!("waited on the host for all work, up to epoch {epoch}");
         true
     }
 
@@ -335,6 +338,7 @@ impl<G: Gpu> Fence<G> {
         for one in self.epochs.retire(epoch) {
             self.recycle(&one.marks);
         }
+        tracing::trace!("epoch {epoch} is over");
     }
 
     pub(super) fn current_epoch(&self) -> Epoch {

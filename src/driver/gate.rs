@@ -94,4 +94,46 @@ mod model {
             assert!(gate.pass().is_some(), "and afterwards barriers are possible again");
         });
     }
+
+    /// Captures overlap: the end of one opens nothing while another is open.
+    #[test]
+    fn a_barrier_is_out_of_the_question_until_the_last_capture_has_ended() {
+        loom::model(|| {
+            let gate = Arc::new(Gate::new());
+            let open = Arc::new(AtomicBool::new(false));
+            gate.begin().succeeded();
+            let other = {
+                let (gate, open) = (Arc::clone(&gate), Arc::clone(&open));
+                thread::spawn(move || {
+                    let beginning = gate.begin();
+                    open.store(true, Ordering::SeqCst);
+                    beginning.succeeded();
+                    open.store(false, Ordering::SeqCst);
+                    gate.ended();
+                })
+            };
+            assert!(gate.pass().is_none(), "this thread's own capture is open");
+            gate.ended();
+            if let Some(_pass) = gate.pass() {
+                assert!(!open.load(Ordering::SeqCst), "a barrier while the other's capture is open");
+            }
+            other.join().unwrap();
+            assert!(!gate.capturing() && gate.pass().is_some());
+        });
+    }
+
+    /// A begin call that the driver refuses leaves the gate as it was.
+    #[test]
+    fn a_capture_that_does_not_begin_closes_nothing() {
+        loom::model(|| {
+            let gate = Arc::new(Gate::new());
+            let refused = {
+                let gate = Arc::clone(&gate);
+                thread::spawn(move || drop(gate.begin()))
+            };
+            drop(gate.pass());
+            refused.join().unwrap();
+            assert!(gate.pass().is_some());
+        });
+    }
 }

@@ -16,6 +16,7 @@ use super::server::{Inner, ROTATED_MAX, Server};
 use super::{CuResult, Gpu};
 use crate::policy::gc::{self, FreeRegion};
 use crate::pool::{Epoch, Fit, SMALL_MAX};
+use crate::report::units::human;
 use std::time::Instant;
 
 /// Requests served between two waits that are not forced: with 16 a wait costs a program of overlapping streams nothing
@@ -53,6 +54,27 @@ enum Step {
     Reclaim,
     /// Other processes and threads may have freed memory meanwhile.
     AskAgain,
+}
+
+impl Plan {
+    fn in_words(self) -> String {
+        match self {
+            Plan::Rotate => "growing, so that more blocks go round".to_owned(),
+            Plan::Wait(epoch) => format!("waiting on the device for epoch {epoch}"),
+            Plan::Grow => "growing".to_owned(),
+        }
+    }
+}
+
+impl Step {
+    fn in_words(&self) -> &'static str {
+        match self {
+            Step::Wait => "all pending memory waited for",
+            Step::GiveBack => "all idle memory given back",
+            Step::Reclaim => "the idle memory of other contexts given back",
+            Step::AskAgain => "in case others have freed memory meanwhile",
+        }
+    }
 }
 
 impl<G: Gpu> Server<G> {
@@ -96,6 +118,7 @@ impl<G: Gpu> Server<G> {
         let rounded = self.tuning.rounding.round(bytes).filter(|size| *size <= account.limit_bytes());
         let Some(rounded) = rounded else { return Err(CuResult::OUT_OF_MEMORY) };
         let search = || self.take(bytes, rounded, Fit::Any, true);
+        tracing::trace!("no clean block at hand for {bytes} B");
 
         if self.should_rotate(rounded) {
             let _turn = self.growing.lock();
@@ -122,6 +145,7 @@ impl<G: Gpu> Server<G> {
             return Ok(address);
         }
         let plan = self.plan(rounded);
+        tracing::trace!("nothing that is done serves {bytes} B: {}", plan.in_words());
         if let Plan::Wait(epoch) = plan
             && self.wait_until(epoch)
             && let Some(address) = search()
@@ -159,6 +183,7 @@ impl<G: Gpu> Server<G> {
                 return Ok(address);
             }
             self.inner.lock().counts.retry += 1;
+            tracing::debug!("trying again to grow for {}, {}", human(bytes), step.in_words());
             match self.grow_and_take(bytes, rounded, true) {
                 Ok(address) => return Ok(address),
                 Err(code) => failure = code,
@@ -253,6 +278,7 @@ impl<G: Gpu> Server<G> {
             .sum();
         if returned > 0 {
             self.inner.lock().counts.gc += 1;
+            tracing::debug!("garbage collection gave {} back to the driver", human(returned));
         }
     }
 
@@ -294,7 +320,18 @@ impl<G: Gpu> Server<G> {
         let preferred = (!least && growth.preferred > growth.minimum).then_some(growth.preferred);
         let mut failure = CuResult::OUT_OF_MEMORY;
         for size in preferred.into_iter().chain([growth.minimum]) {
-            let Ok(reservation) = self.books.account.reserve(size) else { continue };
+            let reservation = match self.books.account.reserve(size) {
+                Ok(reservation) => reservation,
+                Err(over) => {
+                    tracing::debug!(
+                        "the cap of {} has no room to grow by {}: {} are in use",
+                        human(over.limit),
+                        human(over.asked),
+                        human(over.in_use)
+                    );
+                    continue;
+                }
+            };
             // A context that is being ended, or has been, gets no region: the driver answers for it.
             let Some(_touch) = self.fence.touch().filter(|_| self.is_alive()) else {
                 return Err(CuResult::NOT_SUPPORTED);
@@ -302,21 +339,30 @@ impl<G: Gpu> Server<G> {
             let begun = Instant::now();
             match self.fence.gpu().mem_alloc(self.ctx(), size) {
                 Ok(address) => {
+                    let took = begun.elapsed();
                     let mut inner = self.inner.lock();
                     inner.counts.driver_alloc += 1;
                     inner.driver_time.allocs += 1;
-                    inner.driver_time.alloc_ns += begun.elapsed().as_nanos() as u64;
+                    inner.driver_time.alloc_ns += took.as_nanos() as u64;
                     if !inner.heap.add_region(address, size) {
                         // An address that the index cannot hold: nothing to build a pool on.
                         drop(inner);
                         let _ = self.fence.gpu().mem_free(self.ctx(), address);
+                        tracing::error!("the driver's address {address:#x} is beyond what the pool can hold");
                         return Err(CuResult::NOT_SUPPORTED);
                     }
                     reservation.for_pool();
                     // Under the same lock: the heap has grown for this request and not for another thread's.
                     let served = self.take_locked(&mut inner, bytes, rounded, Fit::Any, false);
+                    let reserved = inner.heap.reserved().current;
                     drop(inner);
                     self.note_peak();
+                    tracing::debug!(
+                        "grew by {} to {} for a request of {bytes} B, in {:.1} µs",
+                        human(size),
+                        human(reserved),
+                        took.as_secs_f64() * 1e6
+                    );
                     if let Some(address) = served {
                         return Ok(address);
                     }
@@ -324,6 +370,7 @@ impl<G: Gpu> Server<G> {
                 Err(code) => {
                     drop(reservation);
                     self.note_error(code);
+                    tracing::debug!("the driver refused {} to the pool: error {}", human(size), code.0);
                     failure = code;
                     if code != CuResult::OUT_OF_MEMORY {
                         break;

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `mod.rs` | the operations as a trait, [`Gpu`], and the words they use |
 //! | `real.rs` | the trait over the real driver's functions |
-//! | `model.rs` | the trait over a small model, for tests |
+//! | `model.rs` | the trait over a small model, for tests and the fuzzer |
+//! | `world.rs` | random actions on two contexts of that model, everything checked after each |
 //! | `gate.rs` | keeps stream captures and barriers apart |
 //! | `fence.rs` | makes freed memory reusable: seals epochs, polls them, waits for them on the device |
 //! | `patience.rs` | how long growth may wait for an idle device |
@@ -20,13 +21,15 @@ pub mod fence;
 pub mod gate;
 mod ladder;
 mod members;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub mod model;
 mod patience;
 pub mod real;
 pub mod server;
 #[cfg(test)]
 mod tests;
+#[cfg(any(test, fuzzing))]
+pub mod world;
 
 /// A driver result. A plain integer and not an enum: a code that a newer driver adds must pass through unharmed.
 #[repr(transparent)]

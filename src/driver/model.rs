@@ -1,4 +1,4 @@
-//! A small model of a GPU, for tests: one line of work that is submitted, completes when the test says so, and is
+//! A small model of a GPU, for tests and the fuzzer: one line of work that is submitted, completes when the test says so, and is
 //! ordered by waits. It kills captures like the real driver, and fails on request.
 
 use super::{Ctx, CuResult, Event, Gpu};
@@ -13,7 +13,9 @@ pub struct State {
     /// Work completed so far.
     pub completed: u64,
     /// Work that all later work of a context is ordered after.
-    pub ordered: HashMap<Ctx, u64>,
+    ordered: HashMap<Ctx, u64>,
+    /// For each pair of contexts: the work of the second that all later work of the first is ordered after.
+    orders: HashMap<(Ctx, Ctx), u64>,
     /// Bytes the device has.
     pub capacity: u64,
     /// Allocations by address.
@@ -32,11 +34,16 @@ pub struct State {
     pub failed: Option<(Ctx, CuResult)>,
     /// What happens when memory is next freed, before the call comes back.
     pub at_free: Option<Box<dyn FnOnce(u64) + Send>>,
-    events: Vec<u64>,
+    events: Vec<(Ctx, u64)>,
     next_address: u64,
 }
 
 impl State {
+    /// A device of `capacity` bytes on which nothing has happened yet.
+    pub fn of(capacity: u64) -> State {
+        State { capacity, next_address: 1 << 40, ..State::default() }
+    }
+
     /// Bytes allocated now.
     pub fn used(&self) -> u64 {
         self.memory.values().sum()
@@ -79,8 +86,7 @@ pub struct Model {
 impl Model {
     /// A device of `capacity` bytes.
     pub fn new(capacity: u64, events: bool) -> Model {
-        let state = State { capacity, next_address: 1 << 40, ..State::default() };
-        Model { state: Mutex::new(state), events }
+        Model { state: Mutex::new(State::of(capacity)), events }
     }
 
     /// How often `name` was called.
@@ -97,13 +103,20 @@ impl Model {
 
     /// Whether memory last used by work number `work` may be used by work submitted from now on to the first context.
     pub fn is_safe(&self, work: u64) -> bool {
-        self.is_safe_for(Ctx(1), work)
+        self.is_safe_in(Ctx(1), work)
     }
 
     /// The same for another context.
-    pub fn is_safe_for(&self, ctx: Ctx, work: u64) -> bool {
+    pub fn is_safe_in(&self, ctx: Ctx, work: u64) -> bool {
         let state = self.state.lock();
         work <= state.completed || state.ordered.get(&ctx).is_some_and(|ordered| work <= *ordered)
+    }
+
+    /// Whether memory last used by work number `work` of the context `source` may be used by work of `user` submitted from
+    /// now on.
+    pub fn is_safe_for(&self, user: Ctx, source: Ctx, work: u64) -> bool {
+        let state = self.state.lock();
+        work <= state.completed || state.orders.get(&(user, source)).is_some_and(|ordered| work <= *ordered)
     }
 
     /// Completes everything.
@@ -144,7 +157,7 @@ impl Gpu for Model {
     fn event_create(&self, _: Ctx) -> Result<Event, CuResult> {
         let mut state = self.state.lock();
         state.call("event_create")?;
-        state.events.push(0);
+        state.events.push((Ctx(0), 0));
         Ok(Event(state.events.len() - 1))
     }
 
@@ -152,7 +165,7 @@ impl Gpu for Model {
         let mut state = self.state.lock();
         state.alive(ctx)?;
         state.forbidden("record")?;
-        state.events[event.0] = state.submitted;
+        state.events[event.0] = (ctx, state.submitted);
         Ok(())
     }
 
@@ -163,15 +176,17 @@ impl Gpu for Model {
         } else {
             state.forbidden("query")?;
         }
-        Ok(state.events[event.0] <= state.completed)
+        Ok(state.events[event.0].1 <= state.completed)
     }
 
     fn wait(&self, ctx: Ctx, event: Event) -> Result<(), CuResult> {
         let mut state = self.state.lock();
         state.alive(ctx)?;
         state.forbidden("wait")?;
-        let work = state.events[event.0];
+        let (source, work) = state.events[event.0];
         let ordered = state.ordered.entry(ctx).or_default();
+        *ordered = work.max(*ordered);
+        let ordered = state.orders.entry((ctx, source)).or_default();
         *ordered = work.max(*ordered);
         Ok(())
     }

@@ -11,6 +11,7 @@ use super::{Ctx, CuResult, Gpu, is_sticky};
 use crate::policy::Rounding;
 use crate::pool::{BlockState, Claim, Claimed, Epoch, Fit, Heap, Idle, Index, Rules, Usage};
 use crate::report::model::DriverTime;
+use crate::report::units::human;
 use crate::stats::{Counts, SizeHistogram};
 use crate::sync::patiently;
 use parking_lot::Mutex;
@@ -287,6 +288,9 @@ impl<G: Gpu> Server<G> {
             }
             returned += self.return_region(&region);
         }
+        if returned > 0 {
+            tracing::debug!("gave {} of idle memory back to the driver", human(returned));
+        }
         returned
     }
 
@@ -307,6 +311,7 @@ impl<G: Gpu> Server<G> {
             }
             Err(code) => {
                 self.note_error(code);
+                tracing::warn!("the driver did not take {} back: error {}", human(size), code.0);
                 // Back as it was: its memory may still be in use. It was known a moment ago and can be known again.
                 let mut inner = self.inner.lock();
                 let epoch = self.fence.current();
@@ -342,7 +347,10 @@ impl<G: Gpu> Server<G> {
     /// Remembers errors that a context does not recover from: from then on the driver answers every call itself.
     pub fn note_error(&self, code: CuResult) {
         if is_sticky(code) && self.sticky.swap(code.0, Ordering::AcqRel) == 0 {
-            tracing::warn!(code = code.0, "the context has failed; its calls go to the driver from now on");
+            let (ctx, device, code) = (self.ctx().0, self.books.device, code.0);
+            tracing::warn!(
+                "context {ctx:#x} on GPU {device} has failed with error {code}; its calls go to the driver from now on"
+            );
         }
     }
 

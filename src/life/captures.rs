@@ -97,6 +97,10 @@ fn begin_capture(key: StreamKey, makes_graph: bool, call: impl FnOnce() -> CuRes
         // A stream that was already known ended its capture unseen; it is counted once.
         if OPEN.lock().get_or_insert_default().insert(key, Open { ctx, graph }).is_none() {
             beginning.succeeded();
+            tracing::debug!(
+                "a capture has begun on stream {:#x}: nothing is waited for until it ends",
+                key.handle
+            );
         }
     }
     result
@@ -138,6 +142,7 @@ pub fn end(key: StreamKey, call: impl FnOnce() -> CuResult) -> CuResult {
     }
     if ended && remove(key).is_some() {
         one_ended();
+        tracing::debug!("the capture on stream {:#x} has ended", key.handle);
     }
     result
 }

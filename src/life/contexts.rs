@@ -14,6 +14,7 @@ use crate::driver::{Ctx, CuResult};
 use crate::life::{captures, graphs, green, notes, process};
 use crate::policy::{Conf, DeviceAccount};
 use crate::pool::{Index, Usage};
+use crate::report::units::human;
 use crate::stats::{AtomicCounts, ExternalKind};
 use parking_lot::Mutex;
 use std::cell::Cell;
@@ -135,7 +136,9 @@ fn create(ctx: Ctx, current: Ctx) -> Option<(usize, &'static Life)> {
         (at, life)
     } else {
         let Some(slot) = LIFE.get(lived) else {
-            notes::add(format!("more than {LIVES} contexts at once: later ones are not pooled"));
+            let text = format!("more than {LIVES} contexts at once: later ones are not pooled");
+            tracing::warn!("{text}");
+            notes::add(text);
             return None;
         };
         let server = Server::new(ctx, lived as u32, &INDEX, fence, books, tuning(conf));
@@ -144,7 +147,10 @@ fn create(ctx: Ctx, current: Ctx) -> Option<(usize, &'static Life)> {
         LIVED.store(lived + 1, Ordering::Release);
         (lived, life)
     };
-    tracing::info!(?ctx, device, owner = at, "serving a context");
+    let (total, limit) = (books.account.total_bytes(), books.account.limit_bytes());
+    let cap =
+        if limit < total { format!("under a cap of {}", human(limit)) } else { "without a cap".to_owned() };
+    tracing::info!("serving context {:#x} on GPU {device}, {}, {}, {cap}", ctx.0, books.name, human(total));
     Some((at, life))
 }
 
@@ -319,11 +325,20 @@ pub fn while_ending(ctx: impl FnOnce() -> Option<Ctx>, call: impl FnOnce() -> (C
         }
     }
     if let Some(life) = life {
+        let pooled = life.server.usage();
         if ended {
             life.server.end();
-            tracing::info!(ctx = ?life.server.ctx(), "a context has ended");
         }
         life.resume();
+        if ended {
+            tracing::info!(
+                "context {:#x} on GPU {} has ended, and {} of its pool with it, {} of that in use",
+                life.server.ctx().0,
+                life.device,
+                human(pooled.reserved.current),
+                human(pooled.allocated.current)
+            );
+        }
     }
     result
 }

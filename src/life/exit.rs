@@ -208,7 +208,6 @@ fn add(report: &mut DeviceReport, figures: &Figures) {
             cached_bytes: usage.free(),
             external_bytes: figures.peak.external,
             largest_free_block_bytes: usage.largest_free,
-            driver_free_bytes: None,
         });
     }
 }

@@ -1,4 +1,15 @@
 //! Diagnostics behind `GPUCACHE_LOG`: lines on stderr, never on stdout, never on the path of a cache hit.
+//!
+//! | level | what is said there |
+//! |---|---|
+//! | `error` | something that the pool cannot work with; allocations go to the driver for it |
+//! | `warn` | what the user should look at: settings without effect, a context that has failed, memory that the driver would not take back |
+//! | `info` | what happens a few times in a process: the settings at the start, contexts that begin and end, each out of memory |
+//! | `debug` | every change of what the pool holds and every wait: growth, giving back, barriers, captures, retries |
+//! | `trace` | every request that the cache could not serve at once, every epoch, all memory outside the pool |
+//!
+//! Figures are for people: sizes in binary units, GPUs by their number. What cannot go on without the user (a setting
+//! that is not understood, an internal fault) is said by [`say`](super::say) whatever the level.
 
 use super::say;
 use crate::policy::conf::LogLevel;
@@ -22,7 +33,7 @@ impl Write for Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        say::line(String::from_utf8_lossy(&self.0).trim_end());
+        say::line(String::from_utf8_lossy(&self.0).trim());
     }
 }
 
@@ -50,6 +61,7 @@ pub fn start(level: LogLevel) {
         .with_max_level(level)
         .without_time()
         .with_ansi(false)
+        .with_target(false)
         .with_writer(ToStderr)
         .try_init();
 }

@@ -13,7 +13,9 @@
 
 use super::{exit, logging, notes, say};
 use crate::driver::real;
+use crate::policy::conf::LogLevel;
 use crate::policy::{Conf, conf};
+use crate::report::model::DEFAULT_SOURCE;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 use std::time::Instant;
@@ -131,7 +133,9 @@ fn start() {
         for warning in
             parsed.warnings.iter().chain(&conf::unknown_variables(names.iter().map(String::as_str)))
         {
-            say::line(&format!("warning: {warning}"));
+            if parsed.conf.log() >= LogLevel::Warn {
+                say::line(&format!("warning: {warning}"));
+            }
             notes::add(warning.clone());
         }
         for error in &parsed.errors {
@@ -153,8 +157,27 @@ fn start() {
     OWNER_PID.store(unsafe { libc::getpid() }, Ordering::Release);
     if mode == ACTIVE {
         exit::arm();
+        tracing::info!("gpucache {} is active; {}", env!("CARGO_PKG_VERSION"), settings_in_words());
     }
     let _ = MODE.compare_exchange(NEW, mode, Ordering::AcqRel, Ordering::Acquire);
+}
+
+/// The settings that somebody set, for the log.
+fn settings_in_words() -> String {
+    let settings = conf().map(Conf::settings).unwrap_or_default();
+    let set: Vec<String> = settings
+        .into_iter()
+        .filter(|setting| setting.source != DEFAULT_SOURCE)
+        .map(|setting| {
+            let (name, value) = (setting.written_as.unwrap_or(setting.key), setting.value);
+            if name == setting.source {
+                format!("{name}={value}")
+            } else {
+                format!("{name}:{value} in {}", setting.source)
+            }
+        })
+        .collect();
+    if set.is_empty() { "all settings are the defaults".to_owned() } else { set.join(", ") }
 }
 
 /// In a forked child: the driver does not work there, any lock may be held by a thread that no longer exists, and the

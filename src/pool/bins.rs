@@ -141,7 +141,7 @@ impl Bins {
     }
 
     /// Size of the largest block in bytes; 0 when there is none. O(blocks of about that size); for tests.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub fn largest(&self, arena: &Arena) -> u64 {
         let Some(word) = self.summary.checked_ilog2() else { return 0 };
         let bin = word as usize * 64 + self.words[word as usize].ilog2() as usize;

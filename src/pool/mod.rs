@@ -33,6 +33,8 @@ mod gauges;
 mod heap;
 mod index;
 mod lists;
+#[cfg(any(test, fuzzing))]
+pub mod model;
 mod pending;
 mod record;
 mod region;

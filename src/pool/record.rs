@@ -5,11 +5,11 @@
 //! sees is a hint which the compare-exchange on `word` proves or refutes.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
 use super::classes::{CLASSES, class};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Number of a record; [`NONE`] is no record.
 pub type Id = u32;
@@ -258,4 +258,71 @@ impl Arena {
 fn nothing() -> &'static Record {
     static NOTHING: OnceLock<Record> = OnceLock::new();
     NOTHING.get_or_init(Record::default)
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    const HERE: u64 = 1 << 40;
+    const ELSEWHERE: u64 = 1 << 41;
+
+    /// A block of the program's, as the lock's holder makes it.
+    fn make_live(record: &Record, addr: u64, requested: u64) {
+        record.set_requested(requested);
+        record.set_word(addr, State::Live);
+    }
+
+    #[test]
+    fn of_two_frees_that_race_one_gets_the_block_and_sees_what_it_is() {
+        loom::model(|| {
+            let record = Arc::new(Record::default());
+            let published = Arc::new(AtomicU32::new(0));
+            let free = {
+                let (record, published) = (Arc::clone(&record), Arc::clone(&published));
+                move || {
+                    // The address reached this thread by whatever way the program has.
+                    let known = published.load(Ordering::Relaxed) == 1;
+                    let won = known && record.claim(HERE);
+                    assert!(!won || record.requested() == 7, "claimed, and not seen what");
+                    (known, won)
+                }
+            };
+            let others = [thread::spawn(free.clone()), thread::spawn(free)];
+            make_live(&record, HERE, 7);
+            published.store(1, Ordering::Relaxed);
+            let ends = others.map(|other| other.join().unwrap());
+            let won = ends.iter().filter(|(_, won)| *won).count();
+            assert!(won <= 1, "freed twice");
+            // With relaxed orders alone a thread may know the address and not see the block yet; then nobody has it.
+            assert!(won == 1 || record.claim(HERE), "lost");
+        });
+    }
+
+    #[test]
+    fn a_free_of_what_its_record_no_longer_describes_gets_nothing() {
+        loom::model(|| {
+            let record = Arc::new(Record::default());
+            make_live(&record, HERE, 7);
+            let late = {
+                let record = Arc::clone(&record);
+                thread::spawn(move || {
+                    let won = record.claim(HERE);
+                    assert!(!won || record.requested() == 7, "the block of another life");
+                    won
+                })
+            };
+            let first = record.claim(HERE);
+            if first {
+                // Its heap gives the record to another block at once.
+                record.set_state(State::Pending);
+                record.set_word(ELSEWHERE, State::Unused);
+                make_live(&record, ELSEWHERE, 9);
+            }
+            assert_ne!(late.join().unwrap(), first, "one and only one");
+            assert_eq!(record.claim(ELSEWHERE), first, "the other block is untouched");
+        });
+    }
 }

@@ -198,6 +198,7 @@ mod tests {
             key: key.to_owned(),
             value: value.to_owned(),
             source: "GPUCACHE_CONF".to_owned(),
+            written_as: None,
         };
         let report = Report {
             schema_version: SCHEMA_VERSION,
@@ -326,8 +327,12 @@ mod tests {
 
     #[test]
     fn a_default_is_not_a_setting() {
-        let default =
-            Setting { key: "free_sync".into(), value: "True".into(), source: DEFAULT_SOURCE.into() };
+        let default = Setting {
+            key: "free_sync".into(),
+            value: "True".into(),
+            source: DEFAULT_SOURCE.into(),
+            written_as: None,
+        };
         assert_eq!(set(&[default], "free_sync"), None);
     }
 }

@@ -45,7 +45,8 @@ mod tests {
         assert_eq!(keys(&json), ["config", "devices", "notes", "process", "schema_version"]);
         assert_eq!(keys(&json["process"]), ["command", "duration_s", "ended_by", "pid"]);
         assert_eq!(json["process"]["ended_by"], "_exit");
-        assert_eq!(keys(&json["config"][0]), ["key", "source", "value"]);
+        assert_eq!(keys(&json["config"][0]), ["key", "source", "value", "written_as"]);
+        assert_eq!(keys(&json["config"][1]), ["key", "source", "value"], "only where it differs");
         let device = &json["devices"][0];
         for key in [
             "ordinal",

@@ -88,6 +88,9 @@ pub struct Setting {
     pub value: String,
     /// Name of the environment variable that it came from, or `default`.
     pub source: String,
+    /// The name under which it was written there, if that is another name of the key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written_as: Option<String>,
 }
 
 /// [`Setting::source`] of a setting that nobody set.
@@ -167,9 +170,6 @@ pub struct Peak {
     pub external_bytes: u64,
     /// Largest free block; see [`Fragmentation`].
     pub largest_free_block_bytes: u64,
-    /// Bytes that the driver reported free on the device, where it was asked.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub driver_free_bytes: Option<u64>,
 }
 
 /// Fragmentation as `1 - largest free block / all free bytes`: 0 when the free memory is one piece or there is none,

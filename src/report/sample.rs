@@ -17,7 +17,7 @@ fn gauge(current: u64, peak: u64, total_allocated: u64) -> Gauge {
 }
 
 fn setting(key: &str, value: &str, source: &str) -> Setting {
-    Setting { key: key.into(), value: value.into(), source: source.into() }
+    Setting { key: key.into(), value: value.into(), source: source.into(), written_as: None }
 }
 
 fn bucket(max_bytes: u64, count: u64, bytes: u64) -> SizeBucket {
@@ -47,7 +47,6 @@ pub fn training() -> Report {
             cached_bytes: gib(0.71),
             external_bytes: 0,
             largest_free_block_bytes: gib(0.6674),
-            driver_free_bytes: Some(100 * GIB),
         }),
         headroom_bytes: 8 * GIB - gib(7.61) - 120 * MIB,
         fragmentation: Fragmentation { at_peak: 0.06, at_exit: 0.25, at_oom: vec![] },
@@ -148,7 +147,10 @@ pub fn failure() -> Report {
             ended_by: EndedBy::ImmediateExit,
         },
         config: vec![
-            setting("memory_fraction", "0.1", "PYTORCH_ALLOC_CONF"),
+            Setting {
+                written_as: Some("per_process_memory_fraction".into()),
+                ..setting("memory_fraction", "0.1", "PYTORCH_ALLOC_CONF")
+            },
             setting("memory_limit", "none", "default"),
         ],
         devices: vec![failed, unused, outside],

@@ -104,17 +104,10 @@ fn peak_lines(out: &mut String, device: &DeviceReport) {
             human(peak.cached_bytes),
         ),
     );
-    let mut around = Vec::new();
     if peak.cached_bytes > 0 {
         let largest = human(peak.largest_free_block_bytes);
-        around
-            .push(format!("fragmentation {:.2}, largest free block {largest}", device.fragmentation.at_peak));
-    }
-    if let Some(free) = peak.driver_free_bytes {
-        around.push(format!("{} free on the device", human(free)));
-    }
-    if !around.is_empty() {
-        line(out, "", &around.join("; "));
+        let fragmentation = device.fragmentation.at_peak;
+        line(out, "", &format!("fragmentation {fragmentation:.2}, largest free block {largest}"));
     }
 }
 
@@ -134,7 +127,10 @@ fn cap(report: &Report, device: &DeviceReport) -> String {
         report.config.iter().filter(|setting| ["memory_fraction", "memory_limit"].contains(&&*setting.key));
     let set: Vec<_> = caps
         .filter(|setting| setting.source != DEFAULT_SOURCE)
-        .map(|setting| format!("{}:{} in {}", setting.key, setting.value, setting.source))
+        .map(|setting| {
+            let name = setting.written_as.as_ref().unwrap_or(&setting.key);
+            format!("{name}:{} in {}", setting.value, setting.source)
+        })
         .collect();
     let origin = if set.is_empty() { String::new() } else { format!(" ({})", set.join(", ")) };
     if device.is_capped() {
@@ -250,7 +246,7 @@ mod tests {
 gpucache[4242]: python train.py --batch 64, 2 min 5 s, ended by exit
   GPU 0, NVIDIA H200, 139.72 GiB
     at the peak     reserved 7.61 GiB: 6.90 GiB allocated (6.80 GiB requested), 727.04 MiB cached
-                    fragmentation 0.06, largest free block 683.42 MiB; 100.00 GiB free on the device
+                    fragmentation 0.06, largest free block 683.42 MiB
     outside pool    at most 120.00 MiB: async 100.00 MiB, managed 20.00 MiB
     cap             8.00 GiB (memory_limit:8GiB in GPUCACHE_CONF); 279.36 MiB were left at the closest
     at the end      reserved 7.61 GiB, 12.00 MiB allocated; fragmentation 0.25, largest free block 5.70 GiB
@@ -268,7 +264,7 @@ gpucache[4243]: ./solver, 0.8 s, ended by _exit
   GPU 0, NVIDIA H200, 80.00 GiB
     at the peak     reserved 8.00 GiB: 5.00 GiB allocated (5.00 GiB requested), 3.00 GiB cached
                     fragmentation 0.83, largest free block 512.00 MiB
-    cap             8.00 GiB (memory_fraction:0.1 in PYTORCH_ALLOC_CONF); 0 B were left at the closest
+    cap             8.00 GiB (per_process_memory_fraction:0.1 in PYTORCH_ALLOC_CONF); 0 B were left at the closest
     at the end      reserved 8.00 GiB, 8.00 GiB allocated
     served          100 allocations, 60 of them (60.0 %) from memory already reserved
     driver calls    0 avoided; made: 140 allocations, 0 frees, 0 barriers; an allocation took 38.0 µs
@@ -281,7 +277,7 @@ gpucache[4243]: ./solver, 0.8 s, ended by _exit
     try             max_split_size_mb:1024 keeps large blocks whole: 1.00 GiB failed with 3.00 GiB free, the largest piece 512.00 MiB
   GPU 2, NVIDIA H200, 80.00 GiB
     outside pool    at most 1.00 GiB: vmm 1.00 GiB
-    cap             none below the device's memory (memory_fraction:0.1 in PYTORCH_ALLOC_CONF); 79.00 GiB of the device were never in use by this process
+    cap             none below the device's memory (per_process_memory_fraction:0.1 in PYTORCH_ALLOC_CONF); 79.00 GiB of the device were never in use by this process
     at the end      reserved 0 B, 0 B allocated
   note: a call was forwarded because the driver is older than 12.5
 ";

@@ -13,7 +13,7 @@ fn reused_by_a_wait() -> (Bench, u64, u64) {
     let work = bench.model().submit();
     bench.free(block);
     assert_eq!(bench.alloc(60 * MIB), Ok(block));
-    assert!(bench.model().is_safe(work) && !bench.model().is_safe_for(LATE, work));
+    assert!(bench.model().is_safe(work) && !bench.model().is_safe_in(LATE, work));
     (bench, block, work)
 }
 
@@ -37,7 +37,7 @@ fn join(bench: &Bench) -> Arc<AtomicI32> {
 fn a_context_that_joins_is_ordered_after_the_others() {
     let (bench, _, work) = reused_by_a_wait();
     join(&bench);
-    assert!(bench.model().is_safe_for(LATE, work));
+    assert!(bench.model().is_safe_in(LATE, work));
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn a_context_that_joins_while_a_capture_is_open_is_ordered_before_anything_is_re
     end_capture(&bench);
     assert!(!bench.model().state.lock().killed, "the capture has survived");
     assert_eq!(bench.alloc(60 * MIB), Ok(block));
-    assert!(bench.model().is_safe_for(LATE, work));
+    assert!(bench.model().is_safe_in(LATE, work));
     assert!(bench.fence.is_ordered());
 }
 
@@ -77,7 +77,7 @@ fn a_context_that_joins_while_another_ends_is_ordered_before_anything_is_reused(
     assert_eq!(bench.alloc(60 * MIB), Err(CuResult::NOT_SUPPORTED));
     drop(ending);
     assert_eq!(bench.alloc(60 * MIB), Ok(block));
-    assert!(bench.model().is_safe_for(LATE, work));
+    assert!(bench.model().is_safe_in(LATE, work));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_context_without_a_pool_takes_part() {
     bench.free(block);
     let records = bench.model().calls("record");
     assert_eq!(bench.alloc(60 * MIB), Ok(block));
-    assert!(bench.model().is_safe(work) && bench.model().is_safe_for(LATE, work));
+    assert!(bench.model().is_safe(work) && bench.model().is_safe_in(LATE, work));
     assert_eq!(bench.model().calls("record") - records, 2, "one mark a context");
     bench.fence.leave_context(LATE);
     assert!(!bench.fence.has(LATE));

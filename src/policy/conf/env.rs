@@ -75,15 +75,16 @@ impl Conf {
         for variable in &VARIABLES {
             let Some(value) = get(variable.name).map(Into::into) else { continue };
             let text = match value.into_string() {
-                // Set to nothing is how a shell unsets a variable for one command.
-                Ok(text) if text.is_empty() => continue,
-                Ok(text) => text,
+                // Set to nothing is how a shell unsets a variable for one command. White space means nothing at the
+                // ends, as it does in the grammar.
+                Ok(text) if text.trim().is_empty() => continue,
+                Ok(text) => text.trim().to_owned(),
                 Err(raw) => {
                     parsed.errors.push(not_utf8(variable.name, &raw));
                     continue;
                 }
             };
-            let origin = Origin { text: text.clone(), source: variable.name };
+            let origin = Origin { key: variable.name.to_owned(), text: text.clone(), source: variable.name };
             if let Err(reason) = (variable.set)(&mut parsed.conf, &text, origin) {
                 let accepted = variable.accepted;
                 let fault = Fault { variable: variable.name, key: None, value: text, reason, accepted };
@@ -158,7 +159,7 @@ impl Parsed {
 
 fn set(conf: &mut Conf, key: &Key, entry: &Entry, variable: &'static str) -> Result<(), Fault> {
     let text = entry.value.to_string();
-    let origin = Origin { text: text.clone(), source: variable };
+    let origin = Origin { key: entry.key.clone(), text: text.clone(), source: variable };
     (key.set)(conf, &entry.value, origin).map_err(|reason| Fault {
         variable,
         key: Some(entry.key.clone()),

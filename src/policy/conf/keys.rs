@@ -1,9 +1,8 @@
 //! The table of keys: for each the form it accepts and how a value of that form becomes a setting.
 
 use super::value::{self, Refusal};
-use super::{Conf, LogLevel, ReportTarget, Sourced};
+use super::{Conf, LogLevel, Sourced};
 use crate::policy::grammar::Value;
-use crate::report::template::Template;
 
 /// The environment variables that the library reads, `PyTorch`'s apart.
 pub const ENVIRONMENT: [&str; 4] = ["GPUCACHE_CONF", "GPUCACHE_REPORT", "GPUCACHE_LOG", "GPUCACHE_DISABLE"];
@@ -22,13 +21,15 @@ pub(super) struct Key {
 
 /// How a value was written and where.
 pub(super) struct Origin {
+    /// The key as written; the variable where that is the setting.
+    pub key: String,
     pub text: String,
     pub source: &'static str,
 }
 
 impl Origin {
     fn with<T>(self, value: T) -> Sourced<T> {
-        Sourced { value, text: self.text, source: self.source }
+        Sourced { value, key: self.key, text: self.text, source: self.source }
     }
 }
 
@@ -50,7 +51,8 @@ pub(super) const KEYS: [Key; 8] = [
     Key {
         name: "memory_limit",
         pytorch_name: None,
-        accepted: "8GiB, 8192MiB or plain bytes, or one for each device: [0:0.5,1:8GiB]",
+        accepted: "8GiB, 8192MiB or plain bytes from 2MiB on, 0 to admit nothing, or one for each device: \
+                   [0:0.5,1:8GiB]",
         set: |conf, value, origin| {
             let caps = value::caps(value, value::size)?;
             conf.memory_limit = origin.with(Some(caps));
@@ -167,14 +169,10 @@ pub(super) struct Variable {
 pub(super) const VARIABLES: [Variable; 3] = [
     Variable {
         name: "GPUCACHE_REPORT",
-        accepted: "off, or a file name in which %p, %h, %e, %t, %q{VAR} and %% stand for process id, host, \
+        accepted: "off, stderr, or a file name in which %p, %h, %e, %t, %q{VAR} and %% stand for process id, host, \
                    executable, unix time, a variable and a percent sign",
         set: |conf, text, origin| {
-            let target = match text {
-                "off" => ReportTarget::Off,
-                _ => ReportTarget::File(Template::parse(text).map_err(|error| error.fault())?),
-            };
-            conf.report = origin.with(target);
+            conf.report = origin.with(value::report_target(text)?);
             Ok(())
         },
     },
@@ -184,7 +182,8 @@ pub(super) const VARIABLES: [Variable; 3] = [
         set: |conf, text, origin| {
             use LogLevel::{Debug, Error, Info, Off, Trace, Warn};
             let levels = [Off, Error, Warn, Info, Debug, Trace];
-            let Some(level) = levels.into_iter().find(|level| level.as_str() == text) else {
+            let Some(level) = levels.into_iter().find(|level| level.as_str().eq_ignore_ascii_case(text))
+            else {
                 return Err(format!("`{text}` is none of these"));
             };
             conf.log = origin.with(level);

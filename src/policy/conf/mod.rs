@@ -3,7 +3,7 @@
 //! | key | form | default | meaning |
 //! |---|---|---|---|
 //! | `memory_fraction`, `per_process_memory_fraction` | 0 to 1, or per device `[0:0.5,1:8GiB]` | none | cap as a share of the device's memory; 0 admits nothing |
-//! | `memory_limit` | `8GiB`, `8192MiB`, bytes, or per device `[0:0.5,1:8GiB]` | none | cap in bytes; 0 admits nothing |
+//! | `memory_limit` | `8GiB`, `8192MiB`, bytes from 2 MiB on, or per device `[0:0.5,1:8GiB]` | none | cap in bytes; 0 admits nothing |
 //! | `garbage_collection_threshold` | above 0, below 1 | off | give cached regions back above this share of the cap, or of the device where there is no cap |
 //! | `max_split_size_mb` | whole number from 20 | unlimited | blocks of this size and above are not split, and serve no request below it |
 //! | `max_non_split_rounding_mb` | whole number from 20 | 20 | a request at or above the split size takes no block larger than itself by this much |
@@ -35,17 +35,25 @@ use crate::report::template::Template;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sourced<T> {
     value: T,
+    /// The key as written, which may be another name of it; empty for a default.
+    key: String,
     text: String,
     source: &'static str,
 }
 
 impl<T> Sourced<T> {
     fn default_of(value: T, text: impl Into<String>) -> Self {
-        Self { value, text: text.into(), source: DEFAULT_SOURCE }
+        Self { value, key: String::new(), text: text.into(), source: DEFAULT_SOURCE }
     }
 
     fn setting(&self, key: &str) -> Setting {
-        Setting { key: key.to_owned(), value: self.text.clone(), source: self.source.to_owned() }
+        let other_name = (!self.key.is_empty() && self.key != key).then(|| self.key.clone());
+        Setting {
+            key: key.to_owned(),
+            value: self.text.clone(),
+            source: self.source.to_owned(),
+            written_as: other_name,
+        }
     }
 }
 

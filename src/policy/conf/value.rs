@@ -1,8 +1,10 @@
 //! Values of the settings: from the words of the grammar to numbers, each with the one form that it accepts.
 
+use super::ReportTarget;
 use crate::policy::bytes;
 use crate::policy::grammar::Value;
 use crate::policy::round::{Interval, Rounding};
+use crate::report::template::Template;
 
 /// A cap as written: a share of the device's memory or a number of bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -43,9 +45,19 @@ fn word(value: &Value) -> Result<&str, Refusal> {
 }
 
 /// A decimal number without sign; exponents are taken because Python prints small fractions with one.
-fn number(text: &str) -> Option<f64> {
-    let plain = text.bytes().all(|b| b.is_ascii_digit() || b".eE-".contains(&b)) && !text.starts_with('-');
-    text.parse().ok().filter(|_| plain)
+fn number(text: &str) -> Result<f64, Refusal> {
+    let plain = text.bytes().all(|b| b.is_ascii_digit() || b".eE-".contains(&b));
+    match text.parse() {
+        Ok(_) if plain && text.starts_with('-') => Err(format!("`{text}` is negative")),
+        Ok(number) if plain => Ok(number),
+        _ => Err(format!("`{text}` is not a number")),
+    }
+}
+
+/// The share that a percentage stands for: `0.8` for `80%`.
+fn percentage(text: &str) -> Option<f64> {
+    let percent = number(text.strip_suffix('%')?).ok()?;
+    (0.0..=100.0).contains(&percent).then_some(percent / 100.0)
 }
 
 fn whole(text: &str) -> Option<u64> {
@@ -54,15 +66,48 @@ fn whole(text: &str) -> Option<u64> {
 }
 
 pub(super) fn fraction(text: &str) -> Result<Cap, Refusal> {
-    match number(text) {
-        Some(n) if (0.0..=1.0).contains(&n) => Ok(Cap::Fraction(n)),
-        Some(_) => Err(format!("`{text}` is not between 0 and 1")),
-        None => Err(format!("`{text}` is not a number")),
+    if let Some(share) = percentage(text) {
+        return Err(format!("`{text}` is a percentage; write {share}"));
+    }
+    if text.ends_with(|c: char| c.is_ascii_alphabetic()) && bytes::parse(text).is_ok() {
+        return Err(format!("`{text}` is a size and not a share of the device; write memory_limit:{text}"));
+    }
+    match number(text)? {
+        n if (0.0..=1.0).contains(&n) => Ok(Cap::Fraction(n)),
+        _ => Err(format!("`{text}` is not between 0 and 1")),
     }
 }
 
+/// The least cap, but for 0: a page of the driver, below which nothing can be allocated. Whoever writes less has left
+/// the unit out.
+const LEAST_LIMIT: u64 = 2 << 20;
+/// Up to here a number without a unit is taken for one of GiB or MiB in what a message proposes.
+const MOST_PROPOSED: u64 = 1 << 20;
+
 pub(super) fn size(text: &str) -> Result<Cap, Refusal> {
-    bytes::parse(text).map(Cap::Bytes).map_err(|error| error.fault())
+    let share = percentage(text).or_else(|| {
+        let share = number(text).ok()?;
+        (share > 0.0 && share <= 1.0 && whole(text).is_none()).then_some(share)
+    });
+    if let Some(share) = share {
+        return Err(format!(
+            "`{text}` is a share of the device and not a size; write memory_fraction:{share}"
+        ));
+    }
+    match bytes::parse(text).map_err(|error| error.fault())? {
+        few if (1..LEAST_LIMIT).contains(&few) => {
+            let least = bytes::exact(LEAST_LIMIT);
+            let proposed = match whole(text) {
+                Some(n) if n <= MOST_PROPOSED => format!("; write {n}GiB or {n}MiB if that is meant"),
+                _ => String::new(),
+            };
+            Err(format!(
+                "`{text}` means {}, and less than {least} admits nothing{proposed}",
+                bytes::human(few)
+            ))
+        }
+        bytes => Ok(Cap::Bytes(bytes)),
+    }
 }
 
 /// One cap for all devices in the key's own form, or a list in which each device may have either form: what has a unit is
@@ -81,7 +126,7 @@ pub(super) fn caps(value: &Value, own_form: fn(&str) -> Result<Cap, Refusal>) ->
         }
         let form = if text.ends_with(|c: char| c.is_ascii_alphabetic()) {
             size
-        } else if text.contains('.') {
+        } else if text.contains(['.', '%']) {
             fraction
         } else {
             own_form
@@ -93,10 +138,9 @@ pub(super) fn caps(value: &Value, own_form: fn(&str) -> Result<Cap, Refusal>) ->
 
 pub(super) fn open_unit_interval(value: &Value) -> Result<f64, Refusal> {
     let text = word(value)?;
-    match number(text) {
-        Some(n) if n > 0.0 && n < 1.0 => Ok(n),
-        Some(_) => Err(format!("`{text}` is not above 0 and below 1")),
-        None => Err(format!("`{text}` is not a number")),
+    match number(text)? {
+        n if n > 0.0 && n < 1.0 => Ok(n),
+        _ => Err(format!("`{text}` is not above 0 and below 1")),
     }
 }
 
@@ -116,6 +160,29 @@ pub(super) fn truth(value: &Value) -> Result<bool, Refusal> {
         "False" => Ok(false),
         other => Err(format!("`{other}` is neither")),
     }
+}
+
+/// Words that are more likely meant as an answer than as the name of a file.
+const NO_FILE_NAMES: [&str; 18] = [
+    "0", "1", "2", "-", "none", "no", "yes", "on", "true", "false", "null", "disable", "disabled", "stdout",
+    "text", "txt", "json", "html",
+];
+
+pub(super) fn report_target(text: &str) -> Result<ReportTarget, Refusal> {
+    let is = |word: &&str| text.eq_ignore_ascii_case(word);
+    if is(&"off") {
+        return Ok(ReportTarget::Off);
+    }
+    if is(&"stderr") {
+        return Ok(ReportTarget::Stderr);
+    }
+    if NO_FILE_NAMES.iter().any(is) {
+        return Err(format!("`{text}` is not taken for the name of a file; write ./{text} if it is one"));
+    }
+    if text.ends_with('/') {
+        return Err(format!("`{text}` names a folder and no file"));
+    }
+    Template::parse(text).map(ReportTarget::File).map_err(|error| error.fault())
 }
 
 pub(super) fn rounding(value: &Value) -> Result<Rounding, Refusal> {

@@ -2,7 +2,6 @@
 
 mod cases;
 mod claims;
-mod model;
 mod random;
 
 use super::{Claim, Claimed, Fit, Heap, Index, Rules};

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::super::Rules;
+use super::super::model::{Action, Model, play};
 use super::MIB;
-use super::model::{Action, Model};
 
 fn bytes() -> impl Strategy<Value = u64> {
     prop_oneof![
@@ -41,6 +41,12 @@ proptest! {
         for action in &actions {
             model.step(action);
         }
+        model.finish();
+    }
+
+    #[test]
+    fn nor_does_what_a_fuzzer_may_write(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+        play(&bytes);
     }
 
     #[test]
@@ -49,6 +55,7 @@ proptest! {
         for action in &actions {
             model.step(action);
         }
+        model.finish();
     }
 }
 
@@ -91,5 +98,6 @@ fn long_runs_that_swell_and_shrink_keep_every_invariant() {
             };
             model.step(&action);
         }
+        model.finish();
     }
 }

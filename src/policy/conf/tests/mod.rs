@@ -1,5 +1,7 @@
 //! The configuration as a user meets it: environments in, settings and messages out.
 
+mod mistakes;
+
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
@@ -109,7 +111,7 @@ fn caps_may_differ_by_device_and_in_form() {
         assert!(!conf.limit_for(2, total).capped);
     }
     // A bare whole number is what the key stands for.
-    assert_eq!(good("memory_limit:[0:1]").limit_for(0, total).bytes, 1);
+    assert_eq!(good("memory_limit:[0:4194304]").limit_for(0, total).bytes, 4 << 20);
     assert_eq!(good("memory_fraction:[0:1]").limit_for(0, total).bytes, total);
 }
 
@@ -123,6 +125,10 @@ fn a_bad_value_is_an_error_that_names_variable_key_value_and_accepted_form() {
     for (text, value, accepted) in [
         ("memory_limit:8GB", "8GB", "8GiB"),
         ("memory_limit:1e9", "1e9", "plain bytes"),
+        ("memory_limit:[0:1]", "`1` means 1 B", "8GiB"),
+        ("memory_limit:2097151", "2097151", "from 2MiB on"),
+        ("memory_limit:512KiB", "`512KiB` means 512.00 KiB", "from 2MiB on"),
+        ("memory_fraction:[0:1KiB]", "`1KiB` means 1.00 KiB", "0 to 1"),
         ("memory_limit:0m", "0m", "8GiB"),
         ("memory_limit:-1", "-1", "8GiB"),
         ("memory_limit:0.5", "0.5", "8GiB"),
@@ -169,7 +175,8 @@ fn the_message_reads_well() {
     assert_eq!(
         the_error(&own("memory_limit:8GB")),
         "GPUCACHE_CONF: memory_limit:8GB: `8GB` has a unit that is not known; \
-         accepted: 8GiB, 8192MiB or plain bytes, or one for each device: [0:0.5,1:8GiB]"
+         accepted: 8GiB, 8192MiB or plain bytes from 2MiB on, 0 to admit nothing, or one for each device: \
+         [0:0.5,1:8GiB]"
     );
     assert_eq!(
         the_error(&own("memory_limit=8GiB")),
@@ -311,22 +318,13 @@ fn our_own_keys_in_pytorchs_variable_warn_because_they_have_no_effect_there() {
 }
 
 #[test]
-fn the_report_target_is_read() {
-    let target = |value: &str| read(&[("GPUCACHE_REPORT", value)]).conf.report().clone();
-    assert_eq!(target("off"), ReportTarget::Off);
-    assert_eq!(target(""), ReportTarget::Stderr);
-    assert_eq!(target("/tmp/%p.json"), ReportTarget::File(Template::parse("/tmp/%p.json").unwrap()));
-    let parsed = read(&[("GPUCACHE_REPORT", "/tmp/%x.json")]);
-    let message = the_error(&parsed);
-    assert!(["GPUCACHE_REPORT", "`%x`", "%q{VAR}"].iter().all(|part| message.contains(part)), "{message}");
-}
-
-#[test]
 fn the_log_level_is_read() {
-    for (text, level) in [("off", LogLevel::Off), ("", LogLevel::Warn), ("trace", LogLevel::Trace)] {
+    for (text, level) in
+        [("off", LogLevel::Off), ("", LogLevel::Warn), ("trace", LogLevel::Trace), ("INFO", LogLevel::Info)]
+    {
         assert_eq!(read(&[("GPUCACHE_LOG", text)]).conf.log(), level);
     }
-    assert!(!read(&[("GPUCACHE_LOG", "WARN")]).errors.is_empty());
+    assert!(!read(&[("GPUCACHE_LOG", "verbose")]).errors.is_empty());
 }
 
 #[test]

@@ -1,46 +1,40 @@
-//! A naive heap: a list of what is live and what was freed when. Every answer of the real one is held against it.
+//! A naive heap: a list of what is live and what was freed when. Every answer of the real one is held against it, for
+//! random actions of proptest (`tests/random.rs`) and of the coverage-guided fuzzer (`fuzz/`).
 
-use super::super::classes::class;
-use super::super::record::NONE;
-use super::super::{BlockState, Claim, Claimed, Epoch, Fit, GRANULE, Heap, Index, PAGE, Rules};
-use super::MIB;
+use super::classes::class;
+use super::record::NONE;
+use super::{BlockState, Claim, Claimed, Epoch, Fit, GRANULE, Heap, Index, PAGE, Rules};
+use std::cell::Cell;
+
+const MIB: u64 = 1 << 20;
 
 /// What one step of a random run does.
 #[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "each variant says what its fields are")]
 pub enum Action {
-    Alloc {
-        bytes: u64,
-        tight: bool,
-    },
+    /// Asks for `bytes`, from a block of nearly that size only if `tight`.
+    Alloc { bytes: u64, tight: bool },
     /// Frees the `which`-th live block, or keeps the claim for later.
-    Free {
-        which: usize,
-        late: bool,
-    },
+    Free { which: usize, late: bool },
     /// Hands a kept claim in.
     Deliver,
-    FreeAgain {
-        which: usize,
-    },
-    FreeInside {
-        which: usize,
-        offset: u64,
-    },
-    FreeForeign {
-        addr: u64,
-    },
+    /// Frees a block that was freed before.
+    FreeAgain { which: usize },
+    /// Frees an address inside a live block.
+    FreeInside { which: usize, offset: u64 },
+    /// Frees an address that is not the pool's.
+    FreeForeign { addr: u64 },
     /// The next epoch begins.
     Seal,
     /// All but the newest `lag` epochs are over.
-    Retire {
-        lag: u64,
-    },
+    Retire { lag: u64 },
+    /// Gives all idle regions back.
     GiveBack,
     /// Takes an idle region out and puts it back pending, as when the driver refuses to free it.
-    Refuse {
-        which: usize,
-    },
+    Refuse { which: usize },
+    /// Empty slabs become free blocks.
     Flush,
+    /// The context ends.
     Clear,
 }
 
@@ -58,6 +52,61 @@ struct Freed {
     epoch: Epoch,
 }
 
+thread_local! {
+    /// The index of the last run: it lasts for ever, and a fuzzer makes millions of runs. Lost where a check fails.
+    static INDEX: Cell<Option<&'static Index>> = const { Cell::new(None) };
+}
+
+/// Bytes of one action.
+pub const ACTION: usize = 4;
+
+/// Plays the actions in `bytes` on an empty heap; the first byte chooses its rules.
+///
+/// # Panics
+/// If any answer of the heap is wrong, or an invariant does not hold.
+pub fn play(bytes: &[u8]) {
+    let Some((first, actions)) = bytes.split_first() else { return };
+    let whole = Rules { max_split: 20 * MIB, max_non_split_rounding: 3 * MIB };
+    let mut model = Model::new(if first % 2 == 0 { Rules::default() } else { whole });
+    for action in actions.chunks_exact(ACTION) {
+        model.step(&Action::of([action[0], action[1], action[2], action[3]]));
+    }
+    model.finish();
+}
+
+impl Action {
+    fn of([what, a, b, c]: [u8; ACTION]) -> Action {
+        let which = usize::from(a) << 8 | usize::from(b);
+        let n = u64::from(b) << 8 | u64::from(c);
+        match what % 32 {
+            0..11 => {
+                let bytes = match a % 8 {
+                    0 => 1 + n % 1024,
+                    1 | 2 => 1 + n % 40_000,
+                    3 => 30_000 + n * 9,
+                    4 => 1 + n * 48,
+                    5 => n * 512 + 512,
+                    6 => (1 + n % 40) * MIB,
+                    _ => MIB + n * 600,
+                };
+                Action::Alloc { bytes, tight: a >= 200 }
+            }
+            11..20 => Action::Free { which, late: c >= 224 },
+            20 => Action::Deliver,
+            21 => Action::FreeAgain { which },
+            22 => Action::FreeInside { which, offset: u64::from(c) * 331 },
+            23 => Action::FreeForeign { addr: u64::from(a) << 36 | n << 8 },
+            24 | 25 => Action::Seal,
+            26 | 27 => Action::Retire { lag: u64::from(a % 4) },
+            28 => Action::GiveBack,
+            29 => Action::Refuse { which },
+            30 => Action::Flush,
+            _ => Action::Clear,
+        }
+    }
+}
+
+/// The run.
 pub struct Model {
     heap: Heap,
     index: &'static Index,
@@ -73,8 +122,9 @@ pub struct Model {
 }
 
 impl Model {
+    /// An empty heap.
     pub fn new(rules: Rules) -> Model {
-        let index = super::index();
+        let index = INDEX.take().unwrap_or_else(|| Box::leak(Box::new(Index::new())));
         Model {
             heap: Heap::new(7, index, rules),
             index,
@@ -91,6 +141,9 @@ impl Model {
     }
 
     /// Does one action, and checks everything after it.
+    ///
+    /// # Panics
+    /// If any answer of the heap is wrong, or an invariant does not hold.
     pub fn step(&mut self, action: &Action) {
         match *action {
             Action::Alloc { bytes, tight } => self.alloc(bytes, tight),
@@ -148,6 +201,11 @@ impl Model {
             }
         }
         self.check();
+    }
+
+    /// The end of a run in which everything held.
+    pub fn finish(self) {
+        INDEX.set(Some(self.index));
     }
 
     fn claim(&self, addr: u64) -> Claim {
