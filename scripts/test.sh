@@ -3,7 +3,7 @@
 #
 #   scripts/test.sh           everything but what takes long
 #   scripts/test.sh --quick   leaves out the checks of the released build and of feature combinations
-#   scripts/test.sh --long    adds long random runs, each time over other cases
+#   scripts/test.sh --long    adds long random runs, each time over other cases, and puts in the faults of tests/cases
 #
 # Every check is a function below. All of them run, also after a failure; the end says what ran, what failed, and
 # what was skipped and why. A check says why it cannot run by calling `skip`.
@@ -75,6 +75,11 @@ long_runs() {
     done
     echo "$rounds rounds without a failure"
 }
+# That the cases are whole and their faults still apply is among the tests; this builds each fault and runs its tests.
+faults_are_found() {
+    [[ $mode == long ]] || { skip "only with --long, or by scripts/cases.sh"; return; }
+    scripts/cases.sh
+}
 exports() {
     cargo build --quiet --lib || return 1
     scripts/check-exports.sh "$target/debug/libgpucache.so"
@@ -112,7 +117,7 @@ advisories() {
 }
 
 checks=(shell_syntax layers layers_can_fail format lints lints_without_exports documentation tests
-    model_checker long_runs exports exports_can_fail released_build licences_and_sources advisories)
+    model_checker long_runs faults_are_found exports exports_can_fail released_build licences_and_sources advisories)
 not_quick=' layers_can_fail lints_without_exports exports_can_fail model_checker released_build advisories '
 
 mkdir -p "$target"

@@ -201,6 +201,15 @@ fn captures_survive_beside_threads_that_allocate() {
     }
 }
 
+#[test]
+fn captures_survive_when_their_memory_has_to_be_made_free() {
+    let program = Program::new("capture_full").arg("48").arg("32");
+    same_with_and_without(&program).ok();
+    let run = program.preload().conf("memory_limit:64MiB").run();
+    run.ok();
+    assert!(run.count("retry") > 0 && run.count("driver_free") > 0, "{run}");
+}
+
 /// A thread that is stopped in the middle of malloc holds the allocator's lock: the report must need neither.
 #[test]
 fn ends_in_a_signal_handler_inside_malloc() {
