@@ -46,6 +46,14 @@ fn memory_of_other_origin_is_freed_and_accounted() {
 }
 
 #[test]
+fn memory_from_before_is_freed_and_nothing_is_counted() {
+    let run = same_with_and_without(&Program::new("early_memory"));
+    run.ok();
+    accounts_are_zero(&run);
+    assert_eq!((run.count("alloc"), run.count("free")), (1, 1), "{run}");
+}
+
+#[test]
 fn out_of_memory_is_that_and_nothing_else() {
     for name in ["out_of_memory", "out_of_memory_shared"] {
         same_with_and_without(&Program::new(name)).ok();

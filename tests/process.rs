@@ -202,6 +202,19 @@ fn captures_survive_beside_threads_that_allocate() {
 }
 
 #[test]
+fn captures_survive_what_the_pool_has_to_do_meanwhile() {
+    let program = Program::new("capture_within");
+    let run = same_with_and_without(&program);
+    run.ok();
+    assert_eq!(run.count("alloc"), run.printed("allocs"), "{run}");
+    for conf in
+        ["memory_limit:24MiB", "garbage_collection_threshold:0.2,memory_limit:32MiB", "free_sync:True"]
+    {
+        program.clone().preload().conf(conf).run().ok();
+    }
+}
+
+#[test]
 fn captures_survive_when_their_memory_has_to_be_made_free() {
     let program = Program::new("capture_full").arg("48").arg("32");
     same_with_and_without(&program).ok();

@@ -98,6 +98,8 @@ mod tests {
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 
+    type Spoil = fn(&mut Case);
+
     /// A case that is right, for the next test to spoil.
     fn good() -> Case {
         let edit =
@@ -119,7 +121,7 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_case_is_found() {
         assert_eq!(of_one(&root(), &good()), [""; 0]);
-        let spoilt: [(&str, fn(&mut Case)); 9] = [
+        let spoilt: [(&str, Spoil); 9] = [
             ("no test memory::no_such", |case| case.held_by.push("memory::no_such".to_owned())),
             ("no test lib::pool::no_such", |case| case.held_by.push("lib::pool::no_such".to_owned())),
             ("no GPU step", |case| case.gpu.push("no-such".to_owned())),

@@ -16,6 +16,8 @@ struct Copy {
     target: PathBuf,
     /// What the tests printed, a file for each fault and test.
     logs: PathBuf,
+    /// The library without a fault.
+    good: Vec<u8>,
     /// Test binaries by name; `lib` is the library's own tests.
     binaries: BTreeMap<String, PathBuf>,
 }
@@ -41,27 +43,24 @@ pub fn all(root: &Path, cases: &[Case]) -> Result<bool, String> {
     if !good {
         return Ok(false);
     }
-    println!("  {} tests pass, after {} s", tests.len(), begun.elapsed().as_secs());
+    println!("  {} tests pass, after {} s; now with each fault in:", tests.len(), begun.elapsed().as_secs());
     let mut table = Vec::new();
     for case in cases {
+        let mut row = |verdict: &str, text: &str| table.push(format!("{:<4} {verdict:<10} {text}", case.id));
         if let Some(why) = &case.pending {
-            table.push(format!("{:<4} pending     {why}", case.id));
+            row("pending", why);
         }
-        for step in &case.gpu {
-            table.push(format!("{:<4} on a GPU    scripts/gpu.sh {step}", case.id));
+        if !case.gpu.is_empty() {
+            row("on a GPU", &format!("scripts/gpu.sh {}", case.gpu.join(" ")));
         }
         for (at, fault) in case.fault.iter().enumerate() {
-            let started = Instant::now();
-            let found = copy.with(fault, &format!("{}.{}", case.id, at + 1));
-            good &= found.is_ok();
-            let verdict = found.map_or_else(
-                |why| format!("NOT FOUND   {why}"),
-                |()| "found       ".to_owned() + &fault.red.join(", "),
-            );
-            let line =
-                format!("{:<4} {verdict}: {} ({} s)", case.id, fault.what, started.elapsed().as_secs());
-            println!("{line}");
-            table.push(line);
+            let (name, started) = (format!("{}.{}", case.id, at + 1), Instant::now());
+            let found = copy.with(fault, &name);
+            let verdict = if found.is_ok() { "found" } else { "NOT FOUND" };
+            let why = found.err().map_or_else(String::new, |why| format!(": {why}"));
+            println!("  {name} {verdict}, {} s{why}", started.elapsed().as_secs());
+            row(verdict, &format!("{}\n{:16}by {}", fault.what, "", fault.red.join(", ")));
+            good &= verdict == "found";
         }
     }
     println!(
@@ -69,7 +68,7 @@ pub fn all(root: &Path, cases: &[Case]) -> Result<bool, String> {
         begun.elapsed().as_secs(),
         copy.logs.display()
     );
-    table.iter().for_each(|line| println!("{line}"));
+    println!("{}", table.join("\n"));
     Ok(good)
 }
 
@@ -83,6 +82,7 @@ impl Copy {
             tree: base.join("tree"),
             target: base.join("target"),
             logs: base.join("logs"),
+            good: Vec::new(),
             binaries: BTreeMap::new(),
         };
         let list = Command::new("git")
@@ -176,27 +176,29 @@ impl Copy {
                 }
             }
         }
-        self.build_library()
+        self.build_library()?;
+        self.good = self.library()?;
+        Ok(())
     }
 
     /// Runs one test by its whole name; whether it passed. What it printed goes to a file of the log folder.
-    fn run(&self, test: &str, log: &str) -> Result<bool, String> {
+    fn run(&self, test: &str, fault: &str) -> Result<bool, String> {
         let (file, name) = test.split_once("::").ok_or("not a test's name")?;
         let binary = self.binaries.get(file).ok_or_else(|| format!("no binary of {file}"))?;
         let mut command = Command::new(binary);
         command.args(["--exact", name]).current_dir(&self.tree).env("CARGO_PROFILE_DEV_DEBUG", "0");
         let output = command.output().map_err(|e| format!("{}: {e}", binary.display()))?;
-        let text = String::from_utf8_lossy(&output.stdout);
+        let said = String::from_utf8_lossy(&output.stdout);
         fs::create_dir_all(&self.logs).map_err(|e| format!("{}: {e}", self.logs.display()))?;
-        let place = self.logs.join(format!("{log} {test}"));
+        let place = self.logs.join(format!("{fault} {test}"));
         fs::write(&place, [&output.stdout[..], &output.stderr[..]].concat())
             .map_err(|e| format!("{}: {e}", place.display()))?;
         // A name that matches nothing passes, and a binary that cannot start fails: neither is an answer.
-        match (output.status.success(), text.contains("1 passed"), text.contains("1 failed")) {
+        match (output.status.success(), said.contains("1 passed"), said.contains("1 failed")) {
             (true, true, false) => Ok(true),
             (false, false, true) => Ok(false),
             _ => Err(format!(
-                "neither passed nor failed: {}\n{text}\n{}",
+                "neither passed nor failed: {}\n{said}\n{}",
                 output.status,
                 String::from_utf8_lossy(&output.stderr)
             )),
@@ -225,9 +227,8 @@ impl Copy {
         for (name, text) in changed {
             fs::write(self.tree.join(name), text).map_err(|e| format!("{name}: {e}"))?;
         }
-        let good = self.library()?;
         self.build_library()?;
-        if self.library()? == good {
+        if self.library()? == self.good {
             return Err("the library is the same with it in".to_owned());
         }
         if fault.red.iter().any(|test| test.starts_with("lib::")) {
