@@ -20,7 +20,7 @@ pub struct Case {
     pub input: String,
     /// What must come of it.
     pub right: String,
-    /// The tests that hold it.
+    /// The tests that hold it, and scripts that look at what is built.
     #[serde(default)]
     pub held_by: Vec<String>,
     /// Steps of `scripts/gpu.sh` that show it on a real GPU.

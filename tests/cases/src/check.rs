@@ -47,8 +47,11 @@ fn of_one(root: &Path, case: &Case) -> Vec<String> {
     wrong.into_iter().map(|text| format!("{}: {text}", case.id)).collect()
 }
 
-/// A test by name: `FILE::NAME` of `tests/FILE.rs`, or `lib::MODULE::NAME` of the library's own.
+/// A test by name: `FILE::NAME` of `tests/FILE.rs`, or `lib::MODULE::NAME` of the library's own; or a script by its path.
 fn exists(root: &Path, test: &str) -> bool {
+    if test.starts_with("scripts/") {
+        return root.join(test).is_file();
+    }
     let words: Vec<&str> = test.split("::").collect();
     let [within @ .., name] = words.as_slice() else { return false };
     let places: Vec<PathBuf> = match within {
@@ -121,9 +124,10 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_case_is_found() {
         assert_eq!(of_one(&root(), &good()), [""; 0]);
-        let spoilt: [(&str, Spoil); 9] = [
+        let spoilt: [(&str, Spoil); 10] = [
             ("no test memory::no_such", |case| case.held_by.push("memory::no_such".to_owned())),
             ("no test lib::pool::no_such", |case| case.held_by.push("lib::pool::no_such".to_owned())),
+            ("no test scripts/no-such.sh", |case| case.held_by.push("scripts/no-such.sh".to_owned())),
             ("no GPU step", |case| case.gpu.push("no-such".to_owned())),
             ("does not name it", |case| case.held_by = vec!["memory::handles_are_charged_once".to_owned()]),
             ("found 0 times", |case| "pub mod nothing;".clone_into(&mut case.fault[0].edit[0].find)),
