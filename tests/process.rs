@@ -45,6 +45,11 @@ fn allocation_in_a_forked_child_comes_back() {
 }
 
 #[test]
+fn a_forked_child_frees_nothing_of_its_parents() {
+    same_with_and_without(&Program::new("forks").arg("free")).ok();
+}
+
+#[test]
 fn wrong_frees() {
     for name in ["wrong_frees", "wrong_frees_shared"] {
         let run = same_with_and_without(&Program::new(name));
