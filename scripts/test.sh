@@ -3,7 +3,7 @@
 #
 #   scripts/test.sh           everything but what takes long
 #   scripts/test.sh --quick   leaves out the checks of the released build and of feature combinations
-#   scripts/test.sh --long    adds long random runs, each time over other cases, the sanitizers and the fuzzer
+#   scripts/test.sh --long    adds long random runs, the sanitizers, the fuzzer, and puts in the faults of tests/cases
 #
 # Every check is a function below. All of them run, also after a failure; the end says what ran, what failed, and
 # what was skipped and why. A check says why it cannot run by calling `skip`.
@@ -100,6 +100,11 @@ fuzzing() {
     scripts/fuzz.sh --can-run >"$target/fuzz-reason" || { skip "$(cat "$target/fuzz-reason")"; return; }
     scripts/fuzz.sh 120
 }
+# That the cases are whole and their faults still apply is among the tests; this builds each fault and runs its tests.
+faults_are_found() {
+    [[ $mode == long ]] || { skip "only with --long, or by scripts/cases.sh"; return; }
+    scripts/cases.sh
+}
 exports() {
     cargo build --quiet --lib || return 1
     scripts/check-exports.sh "$target/debug/libgpucache.so"
@@ -137,7 +142,8 @@ advisories() {
 }
 
 checks=(shell_syntax script_help layers layers_can_fail format lints lints_without_exports documentation tests
-    model_checker long_runs sanitizers fuzzing exports exports_can_fail released_build licences_and_sources advisories)
+    model_checker long_runs sanitizers fuzzing faults_are_found exports exports_can_fail released_build licences_and_sources
+    advisories)
 not_quick=' sanitizers layers_can_fail lints_without_exports exports_can_fail model_checker released_build advisories '
 
 mkdir -p "$target"
