@@ -113,7 +113,8 @@ replayed() {
 }
 replay() {
     local trace=$1 limit=40
-    header replay trace allocator pair_ns alloc_p50 alloc_p99 alloc_p999 free_p50 free_p99 free_p999 memory_ratio memory_from driver_calls clock_ns
+    header replay trace allocator pair_ns alloc_p50 alloc_p99 alloc_p999 free_p50 free_p99 free_p999 \
+        memory_ratio memory_from driver_calls clock_ns
     if there replay; then
         measure library "$library" -- "$bin/replay" "$bin/$trace" driver && replayed "$trace" gpucache library
         measure static "$library" -- "$bin/replay" "$bin/$trace" runtime && replayed "$trace" "gpucache by cudaMalloc" static
@@ -202,15 +203,17 @@ step_churn() {
 job() {
     local job=$1 steps=$2 allocator=$3 name=$4 preload=$5 driver=- settings=("${@:6}")
     local limit=75
+    local command=("$python" "$root/benches/gpu/jobs.py" "$job" "$steps")
     if [ "$(cat "$bin/watch.rc" 2>/dev/null)" = 0 ]; then
-        measure "$name" "$preload" "${settings[@]}" -- "$bin/watch" "$bin/peak" "$python" "$root/benches/gpu/jobs.py" "$job" "$steps" || return
+        measure "$name" "$preload" "${settings[@]}" -- "$bin/watch" "$bin/peak" "${command[@]}" || return
         driver=$(cat "$bin/peak")
     else
-        measure "$name" "$preload" "${settings[@]}" -- "$python" "$root/benches/gpu/jobs.py" "$job" "$steps" || return
+        measure "$name" "$preload" "${settings[@]}" -- "${command[@]}" || return
     fi
     if [[ " ${settings[*]-} " == *" $EXPANDABLE "* ]] && ! expandable "$name"; then return; fi
     [ "$driver" = - ] || driver=$((driver >> 20))
-    row jobs "$job" "$allocator" "$(value "$name" TIME 3)" "$(value "$name" TIME 2)" "$driver" "$(value "$name" MEMORY)" "$(value "$name" LOSS)"
+    row jobs "$job" "$allocator" "$(value "$name" TIME 3)" "$(value "$name" TIME 2)" "$driver" \
+        "$(value "$name" MEMORY)" "$(value "$name" LOSS)"
 }
 jobs_header() { header jobs job allocator ms_a_step first_pass_ms driver_mib torch_reserved_mib loss; }
 jobs_of() {
@@ -246,7 +249,12 @@ show() {
     esac
     [ -e "$out/$file.tsv" ] || return 0
     awk -F '\t' "NR == 1 || $filter" "$out/$file.tsv" |
-        awk -F '\t' '{ for (i = 1; i <= NF; i++) { cell[NR, i] = $i; if (length($i) > wide[i]) wide[i] = length($i) } n = NF > n ? NF : n }
-             END { for (r = 1; r <= NR; r++) { line = ""; for (i = 1; i <= n; i++) line = line sprintf("%-" wide[i] + 2 "s", cell[r, i])
-                   sub(/ +$/, "", line); print "  " line } }'
+        awk -F '\t' '
+            { for (i = 1; i <= NF; i++) { cell[NR, i] = $i; if (length($i) > wide[i]) wide[i] = length($i) }
+              n = NF > n ? NF : n }
+            END { for (r = 1; r <= NR; r++) {
+                      line = ""
+                      for (i = 1; i <= n; i++) line = line sprintf("%-" wide[i] + 2 "s", cell[r, i])
+                      sub(/ +$/, "", line)
+                      print "  " line } }'
 }

@@ -20,7 +20,8 @@ build() {
     for name in pair replay threads held; do
         "${cc[@]}" -o "$bench/bin/$name" "benches/host/$name.c" -L"$bench/lib" -l:libcuda.so.1
     done
-    local runtime=("${cc[@]}" -DMOCKRT_VERSION=13000 -DCUDART_VERSION=13000 -DROUTE_RUNTIME) units=(tests/mockrt/{resolve,memory,stream_forms}.c)
+    local runtime=("${cc[@]}" -DMOCKRT_VERSION=13000 -DCUDART_VERSION=13000 -DROUTE_RUNTIME)
+    local units=(tests/mockrt/{resolve,memory,stream_forms}.c)
     "${runtime[@]}" -fvisibility=hidden -o "$bench/bin/pair.static" benches/host/pair.c "${units[@]}" -ldl
     sed 's/@VERSION@/libcudart.so.13/' tests/mockrt/exports.map >"$bench/obj/exports.map"
     "${runtime[@]}" -fPIC -shared -Wl,-soname,libcudart.so.13 -Wl,--version-script="$bench/obj/exports.map" \
@@ -56,6 +57,12 @@ instructions() {
          mine && /^[0-9]/ && NF == 2 { sum += $2 }
          END { if (!sum) exit 1; printf "%.0f\n", sum }' "$bench/profile/$1.$2"
 }
+# driver_calls NAME PART: calls from outside the driver into it within that one. Instructions do not show what they cost.
+driver_calls() {
+    awk '/^cob=/ { driver = /libcuda\.so/ }
+         /^calls=/ { if (driver) { split($1, count, "="); sum += count[2] } driver = 0 }
+         END { printf "%.0f\n", sum }' "$bench/profile/$1.$2"
+}
 
 count_pairs() {
     local route i
@@ -67,19 +74,22 @@ count_pairs() {
     done
     malloc_instructions=()
     for i in "${!SIZES[@]}"; do
+        figure "calls.pair.${SIZES[i]}" "$(calc "$(driver_calls pair.driver $((i + 1))) / $PAIRS" %.3f)" calls
         malloc_instructions+=("$(calc "$(instructions pair.driver $((i + 1 + ${#SIZES[@]}))) / $PAIRS" %.1f)")
     done
 }
 
+trace_pairs() { awk '$1 == "pairs" { print $2 }' "$bench/profile/$1.out"; }
 # trace_instructions TRACE ALLOCATOR: for each pair of the second phase.
 trace_instructions() {
     profile "$1.$2" "$bench/bin/replay" "$bench/obj/$1" "$2" half
-    calc "$(instructions "$1.$2" 1) / $(awk '$1 == "pairs" { print $2 }' "$bench/profile/$1.$2.out")" %.1f
+    calc "$(instructions "$1.$2" 1) / $(trace_pairs "$1.$2")" %.1f
 }
 count_traces() {
     local trace
     for trace in "${TRACES[@]}"; do
         figure "trace.$trace" "$(trace_instructions "$trace" gpu)" instructions
+        figure "calls.trace.$trace" "$(calc "$(driver_calls "$trace.gpu" 1) / $(trace_pairs "$trace.gpu")" %.3f)" calls
     done
 }
 
@@ -112,12 +122,15 @@ pack_lags() {
     done <"$bench/obj/lags"
 }
 
+# pair_ns gpu|malloc BYTES ROUTE, from the output of that route's program.
+pair_ns() { awk -v what="$1" -v bytes="$2" '$1 == what && $2 == bytes { print $3 }' "$bench/obj/pair.$3"; }
 pair_table() {
     local i route line
     ((!have_valgrind)) || count_pairs
     echo
-    echo "One allocation and its free: instructions (with the runtime's, without the driver's), and x those of glibc malloc + free"
-    printf '%10s %18s %18s %18s %10s\n' bytes "${ROUTES[@]}" malloc
+    echo "One allocation and its free: instructions (with the runtime's, without the driver's), and x those of glibc malloc + free;"
+    echo "and calls to the driver, of any kind"
+    printf '%10s %18s %18s %18s %10s %8s\n' bytes "${ROUTES[@]}" malloc calls
     for i in "${!SIZES[@]}"; do
         ((have_valgrind)) || break
         line=$(printf '%10s' "${SIZES[i]}")
@@ -126,18 +139,30 @@ pair_table() {
             count=$(known "pair.$route.${SIZES[i]}")
             line+=$(printf ' %10.0f %5.1f x' "$count" "$(calc "$count / ${malloc_instructions[i]}")")
         done
-        printf '%s %10.0f\n' "$line" "${malloc_instructions[i]}"
+        printf '%s %10.0f %8s\n' "$line" "${malloc_instructions[i]}" "$(known "calls.pair.${SIZES[i]}")"
     done
-    echo "ns, on this machine; the simulated driver answers a little slower than a real one"
+    echo "ns, on this machine, with the simulated driver's calls in them"
     for route in "${ROUTES[@]}"; do
         with "$bench/bin/pair.$route" 300000 >"$bench/obj/pair.$route"
     done
     for i in "${!SIZES[@]}"; do
         line=$(printf '%10s' "${SIZES[i]}")
         for route in "${ROUTES[@]}"; do
-            line+=$(printf ' %18s' "$(awk -v s="${SIZES[i]}" '$1 == "gpu" && $2 == s { print $3 }' "$bench/obj/pair.$route")")
+            line+=$(printf ' %18s' "$(pair_ns gpu "${SIZES[i]}" "$route")")
         done
-        printf '%s %10s\n' "$line" "$(awk -v s="${SIZES[i]}" '$1 == "malloc" && $2 == s { print $3 }' "$bench/obj/pair.driver")"
+        printf '%s %10s\n' "$line" "$(pair_ns malloc "${SIZES[i]}" driver)"
+    done
+    echo "Each call by the clock, whose own cost is taken off, by the driver's interface; none takes memory from the driver; ns"
+    printf '%10s  %8s %6s %6s %7s  %8s %6s %6s %7s   malloc %6s %6s %7s   free %6s %6s %7s\n' bytes alloc p50 p99 p99.9 \
+        free p50 p99 p99.9 p50 p99 p99.9 p50 p99 p99.9
+    with "$bench/bin/pair.driver" 200000 times >"$bench/obj/times"
+    for i in "${SIZES[@]}"; do
+        awk -v s="$i" '{ key[$1] = $0 }
+            END { split(key["gpu." s ".alloc"], a, " "); split(key["gpu." s ".free"], f, " ")
+                  split(key["malloc." s ".alloc"], m, " "); split(key["malloc." s ".free"], g, " ")
+                  form = "%10s  %8s %6s %6s %7s  %8s %6s %6s %7s          %6s %6s %7s        %6s %6s %7s\n"
+                  printf form, s, a[2], a[3], a[4], a[5], f[2], f[3], f[4], f[5], m[3], m[4], m[5], g[3], g[4], g[5] }' \
+            "$bench/obj/times"
     done
 }
 
@@ -146,10 +171,11 @@ trace_table() {
     ((!have_valgrind)) || count_traces
     pack_traces
     echo
-    echo "Traces of training jobs, second repetition, against allocators that people write themselves (benches/host/simple.h; they"
-    echo "do not know when the GPU is done) and glibc malloc. memory: peak reserved over peak live. Times in ns, the clock's own"
-    echo "taken off; the driver calls of the simulator are in them, and take next to nothing"
-    printf '%-7s %-18s %7s %8s %6s  %7s %6s %6s %7s  %7s %6s %6s %7s\n' trace allocator memory instr. 'x' alloc p50 p99 p99.9 free p50 p99 p99.9
+    echo "Traces of training jobs, second repetition, against allocators that people write themselves (benches/host/simple.h;"
+    echo "they do not know when the GPU is done) and glibc malloc. memory: peak reserved over peak live. instr.: for each pair,"
+    echo "and x malloc's. Times in ns, the clock's own taken off, with the simulated driver's calls"
+    printf '%-7s %-18s %7s %8s %6s  %7s %6s %6s %7s  %7s %6s %6s %7s\n' trace allocator memory instr. 'x' \
+        alloc p50 p99 p99.9 free p50 p99 p99.9
     for trace in "${TRACES[@]}"; do
         local base=-
         for allocator in malloc gpu exact powers buddy; do
@@ -159,12 +185,15 @@ trace_table() {
             [[ $allocator != gpu ]] || memory=$(known "memory.$trace.segments")
             count=-
             if ((have_valgrind)); then
-                if [[ $allocator == gpu ]]; then count=$(known "trace.$trace"); else count=$(trace_instructions "$trace" $allocator); fi
+                count=$(known "trace.$trace")
+                [[ $allocator == gpu ]] || count=$(trace_instructions "$trace" $allocator)
                 [[ $allocator != malloc ]] || base=$count
             fi
             times=$(awk '$1 == "alloc" || $1 == "free" { printf "  %7s %6s %6s %7s", $2, $3, $4, $5 }' "$bench/obj/times")
+            local factor=-
+            [[ $count == - ]] || factor=$(calc "$count / $base" %.1f)
             printf '%-7s %-18s %7s %8s %6s%s\n' "$trace" "${allocator/gpu/this library}" "$memory" "${count%.*}" \
-                "$([[ $count == - ]] && echo - || calc "$count / $base" %.1f)" "$times"
+                "$factor" "$times"
         done
         if [[ $(known "memory.$trace.expandable") ]]; then
             printf '%-7s %-18s %7s\n' "$trace" "  expandable" "$(known "memory.$trace.expandable")"
@@ -175,7 +204,7 @@ trace_table() {
 lag_table() {
     pack_lags
     echo
-    echo "Memory where the GPU is N frees behind (the pool's heap with a model of the ladder above it): peak reserved over peak live"
+    echo "Memory where the GPU is N frees behind (the heap with a model of the ladder above it): peak reserved over peak live"
     sed -n 's/^memory\.\([a-z]*\)\.\([a-z]*\)\.lag\([0-9]*\)\.wait\([a-z0-9]*\)\t\([0-9.]*\).*/\1 \2 \3 \4 \5/p' "$figures" |
         awk '{ printf "%-7s %-10s lag %-5s wait %-6s %s\n", $1, $2, $3, $4, $5 }'
 }
@@ -204,7 +233,8 @@ small_table() {
     echo
     echo "Host memory of 100,000 live blocks: bytes for each, without the library (the simulated driver's books) and with it"
     for bytes in 512 65536; do
-        printf '%10s B blocks %10s %10s\n' $bytes "$(without "$bench/bin/held" 100000 $bytes)" "$(with "$bench/bin/held" 100000 $bytes 2>/dev/null)"
+        printf '%10s B blocks %10s %10s\n' $bytes "$(without "$bench/bin/held" 100000 $bytes)" \
+            "$(with "$bench/bin/held" 100000 $bytes 2>/dev/null)"
     done
     with "$bench/bin/held" 1 4096 >/dev/null 2>&1
     echo "A program with one block of 4 KiB reserves $(peak "$report") B"

@@ -9,7 +9,7 @@
  * `half` halves what is larger than 1 MiB, for where the simulated device is small.
  *
  * Prints `pairs`, `live` (peak of requested bytes), `reserved` (peak, of the allocators of simple.h), `ns` (mean of a
- * pair), and with `times` `alloc` and `free`, each with mean, p50, p99, p99.9 and the clock's own cost, taken off.
+ * pair), and with `times` `alloc` and `free`, each with mean, p50, p99 and p99.9, the clock's own cost taken off.
  */
 #include "simple.h"
 
@@ -107,30 +107,9 @@ static void first_phase(const struct allocator *a) {
     }
 }
 
-static int by_time(const void *a, const void *b) {
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
-static void print_times(const char *name, uint32_t *times, size_t count, uint32_t clock) {
-    double sum = 0;
-    for (size_t i = 0; i < count; i++) {
-        times[i] = times[i] > clock ? times[i] - clock : 0;
-        sum += times[i];
-    }
-    qsort(times, count, sizeof *times, by_time);
-    printf("%s %.1f %u %u %u %u\n", name, sum / (double)count, times[count / 2], times[count * 99 / 100],
-           times[count * 999 / 1000], clock);
-}
-
 static void by_the_clock(const struct allocator *a) {
-    uint32_t *takes = malloc(op_count * sizeof *takes), *gives = malloc(op_count * sizeof *gives), empty[1001];
+    uint32_t *takes = malloc(op_count * sizeof *takes), *gives = malloc(op_count * sizeof *gives);
     size_t taken = 0, given = 0;
-    for (int i = 0; i < 1001; i++) {
-        uint64_t start = now_ns();
-        empty[i] = (uint32_t)(now_ns() - start);
-    }
-    qsort(empty, 1001, sizeof *empty, by_time);
     for (size_t i = 0; i < op_count; i++) {
         const struct op *op = &ops[i];
         uint64_t start = now_ns();
@@ -140,8 +119,8 @@ static void by_the_clock(const struct allocator *a) {
         if (op->bytes) takes[taken++] = took;
         else gives[given++] = took, held[op->id] = 0;
     }
-    print_times("alloc", takes, taken, empty[500]);
-    print_times("free", gives, given, empty[500]);
+    print_times("alloc", takes, taken);
+    print_times("free", gives, given);
 }
 
 int main(int argc, char **argv) {
