@@ -33,7 +33,11 @@ build() {
     done
 }
 
-figure() { printf '%s\t%s\t%s\n' "$1" "$2" "$3" >>"$figures"; }
+figure() {
+    # An empty or zero figure would lie below every limit.
+    [[ $2 =~ ^[0-9.]+$ && $2 =~ [1-9] ]] || { echo "bench.sh: $1 could not be measured ('$2')" >&2; exit 1; }
+    printf '%s\t%s\t%s\n' "$1" "$2" "$3" >>"$figures"
+}
 known() { awk -F '\t' -v name="$1" '$1 == name { print $2; exit }' "$figures"; }
 calc() { awk "BEGIN { printf \"${2:-%.2f}\", $1 }"; }
 # with [VAR=VALUE…] COMMAND…: preloaded, on a device that holds the largest trace.
@@ -100,8 +104,12 @@ peak() { awk '/"reserved_bytes": \{/ { inside = 1 } inside && /"peak":/ { gsub(/
 pack() {
     local report=$bench/obj/report.json out=$bench/obj/pack
     rm -f "$report"
-    with GPUCACHE_CONF="expandable_segments:$2" "$bench/bin/replay" "$bench/obj/$1" gpu >"$out" 2>"$out.err"
-    grep -q 'expandable_segments.*not supported' "$out.err" && return
+    if ! with GPUCACHE_CONF="expandable_segments:$2" "$bench/bin/replay" "$bench/obj/$1" gpu >"$out" 2>"$out.err"; then
+        cat "$out.err" >&2
+        echo failed
+        return
+    fi
+    ! grep -q 'expandable_segments.*not supported' "$out.err" || return 0
     calc "$(peak "$report") / $(awk '$1 == "live" { print $2 }' "$out")" %.3f
 }
 pack_traces() {
