@@ -178,8 +178,13 @@ impl Player {
     }
 }
 
-/// `time` as an argument leaves the memory out and repeats the timing.
+/// `time` as an argument leaves the memory out and repeats the timing; `ratios` prints nothing but what
+/// `scripts/bench.sh` holds against limits.
 fn main() {
+    if std::env::args().any(|word| word == "ratios") {
+        ratios();
+        return;
+    }
     let timing = std::env::args().any(|word| word == "time");
     if !timing {
         memory();
@@ -228,27 +233,49 @@ fn scale(live: usize) -> u64 {
     start.elapsed().as_nanos() as u64 / PAIRS
 }
 
+/// Plays a trace twice into one pool. Gives it back with peak of reserved over peak of live bytes after each phase, and
+/// with the regions taken and given back and the waits until then.
+fn pack(ops: &[Op], mode: (u64, u64)) -> (Player, [f64; 2], [(u32, u32, u32); 2]) {
+    let mut player = Player::new(mode, ops.len());
+    let mut ratios = [0.0; 2];
+    let mut counts = [(0, 0, 0); 2];
+    for phase in 0..2 {
+        player.play(ops);
+        ratios[phase] = player.heap.usage().reserved.peak as f64 / player.live_peak as f64;
+        counts[phase] = (player.grown, player.given_back, player.waits);
+        player.end_phase();
+    }
+    player.heap.check().expect("the heap is sound");
+    (player, ratios, counts)
+}
+
+fn wait_name(spacing: u64) -> String {
+    if spacing == u64::MAX { "late".into() } else { spacing.to_string() }
+}
+
+/// Lines of backing, trace, lag, wait and the ratio after both phases: for a GPU that keeps up, and for one far behind.
+fn ratios() {
+    for (name, packed) in TRACES {
+        let ops = parse(packed);
+        for mode in [MODES[0], MODES[5]] {
+            let (_, ratios, _) = pack(&ops, mode);
+            println!("segments\t{name}\t{}\t{}\t{:.3}", mode.0, wait_name(mode.1), ratios[1]);
+        }
+    }
+}
+
 fn memory() {
     println!("memory     lag  wait  peak live MiB  reserved  ratio  again   grown   given back    waits");
     for (name, packed) in TRACES {
         let ops = parse(packed);
         for mode in MODES {
-            let mut player = Player::new(mode, ops.len());
-            let mut ratios = [0.0; 2];
-            let mut counts = [(0, 0, 0); 2];
-            for phase in 0..2 {
-                player.play(&ops);
-                ratios[phase] = player.heap.usage().reserved.peak as f64 / player.live_peak as f64;
-                counts[phase] = (player.grown, player.given_back, player.waits);
-                player.end_phase();
-            }
-            player.heap.check().expect("the heap is sound");
+            let (player, ratios, counts) = pack(&ops, mode);
             let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
             let [first, all] = counts;
             println!(
                 "{name:<8} {:>5} {:>5} {:>14.1} {:>9.1} {:>6.3} {:>6.3} {:>5}+{:<4} {:>5}+{:<4} {:>5}+{}",
                 mode.0,
-                if mode.1 == u64::MAX { "late".into() } else { mode.1.to_string() },
+                wait_name(mode.1),
                 mib(player.live_peak),
                 mib(player.heap.usage().reserved.peak),
                 ratios[0],

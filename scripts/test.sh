@@ -30,7 +30,7 @@ skip() {
 }
 
 shell_syntax() {
-    local scripts=(.ci/run scripts/*.sh) script
+    local scripts=(.ci/run scripts/*.sh benches/*/*.sh) script
     [[ -d tests/gpu ]] && scripts+=(tests/gpu/*.sh)
     for script in "${scripts[@]}"; do
         bash -n "$script" || return 1
@@ -117,6 +117,10 @@ released_build() {
     scripts/package.sh --can-run >"$target/package-reason" || { skip "$(cat "$target/package-reason")"; return; }
     scripts/package.sh
 }
+bench_limits() {
+    command -v valgrind >/dev/null || { skip "valgrind is not installed: INSTRUCTIONS WERE NOT COUNTED"; return; }
+    scripts/bench.sh --check
+}
 cargo_deny() { # prints the command, if there is one
     local tool
     for tool in "$target/tools/bin/cargo-deny" "$(command -v cargo-deny)"; do
@@ -142,9 +146,9 @@ advisories() {
 }
 
 checks=(shell_syntax script_help layers layers_can_fail format lints lints_without_exports documentation tests
-    model_checker long_runs sanitizers fuzzing faults_are_found exports exports_can_fail released_build licences_and_sources
+    model_checker long_runs sanitizers fuzzing faults_are_found exports exports_can_fail released_build bench_limits licences_and_sources
     advisories)
-not_quick=' sanitizers layers_can_fail lints_without_exports exports_can_fail model_checker released_build advisories '
+not_quick=' sanitizers layers_can_fail lints_without_exports exports_can_fail model_checker released_build bench_limits advisories '
 
 mkdir -p "$target"
 passed=() failed=() skipped=()
