@@ -10,7 +10,10 @@ import csv
 import os
 import sys
 
-import matplotlib
+try:
+    import matplotlib
+except ImportError:
+    sys.exit("plots.py: matplotlib is not installed for this Python: python3 -m pip install matplotlib, or set PYTHON")
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402

@@ -11,7 +11,7 @@
 #   GPUCACHE_LIB         the library; default target/release/libgpucache.so, built with cargo if missing
 #   GPUCACHE_UNSAFE_LIB  a build with --features unsafe-no-barrier, for what the safety costs (optional)
 #   GPUCACHE_RMM         folder into which the wheels librmm-cu13 and rapids-logger were unpacked (optional)
-#   GPUCACHE_COMMIT      what was built, where there is no git
+#   GPUCACHE_COMMIT      what the library was built from; default this folder's commit
 #   GPUCACHE_GPU_ARCH    nvcc's -arch; default that of the first GPU
 #   GPUCACHE_SECONDS     no step begins after so many; default 420
 #   PYTHON               the Python that has PyTorch; default python3
@@ -37,7 +37,7 @@ threads        25  threads,threads.torch             1, 4 and 16 threads, own an
 overlap        5   overlap                           streams that overlap, with an allocation around each kernel
 race           25  race                              many threads and streams: what the safety costs
 churn          10  churn                             a thrust program
-jobs-off       40  -                                 the PyTorch jobs without any cache
+jobs-off       40  watch                             the PyTorch jobs without any cache
 '
 field() { awk -v step="$1" -v at="$2" '$1 == step { print $at }' <<<"$table"; }
 all=$(awk 'NF { print $1 }' <<<"$table")
@@ -70,7 +70,7 @@ done)
 
 library=${GPUCACHE_LIB:-$root/target/release/libgpucache.so}
 unsafe_library=${GPUCACHE_UNSAFE_LIB-} rmm=${GPUCACHE_RMM-} arch=${GPUCACHE_GPU_ARCH-} seconds=${GPUCACHE_SECONDS:-420}
-commit=$(git rev-parse --short HEAD 2>/dev/null || echo "${GPUCACHE_COMMIT:-unknown}")
+commit=${GPUCACHE_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
 python=${PYTHON:-python3}
 # Nothing of the caller's settings may decide a comparison.
 unset LD_PRELOAD "${!GPUCACHE_@}" "${!PYTORCH_@}" 2>/dev/null
