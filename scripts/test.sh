@@ -76,12 +76,13 @@ long_runs() {
     echo "$rounds rounds without a failure"
 }
 exports() {
-    cargo build --quiet --lib || return 1
-    scripts/check-exports.sh "$target/debug/libgpucache.so"
+    # Library and tool of one build: that nothing of one is in the other.
+    cargo build --quiet || return 1
+    scripts/check-exports.sh "$target/debug/libgpucache.so" && scripts/check-exports.sh --tool "$target/debug/gpucache"
 }
 exports_can_fail() {
-    [[ -e $target/debug/libgpucache.so ]] || { echo "not built"; return 1; }
-    scripts/check-exports.sh --self-test "$target/debug/libgpucache.so"
+    [[ -e $target/debug/libgpucache.so && -e $target/debug/gpucache ]] || { echo "not built"; return 1; }
+    scripts/check-exports.sh --self-test "$target/debug/libgpucache.so" "$target/debug/gpucache"
 }
 released_build() {
     scripts/package.sh --can-run >"$target/package-reason" || { skip "$(cat "$target/package-reason")"; return; }
