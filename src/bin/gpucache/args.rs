@@ -1,5 +1,8 @@
 //! The grammar of the command line. Help, completions and manual pages are made from it.
 
+// These comments are what a terminal shows, where backticks are none.
+#![allow(clippy::doc_markdown)]
+
 use clap::{Args as Arguments, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use std::ffi::OsString;

@@ -149,8 +149,12 @@ fn as_text(a: &Loaded, b: &Loaded, changes: &Changes) -> String {
         let _ = writeln!(out, "\nGPU {}, {}", device.ordinal, device.name);
         let mut rows = vec![["", "A", "B", "change", ""].map(str::to_owned).to_vec()];
         rows.extend(device.figures.iter().map(|&(figure, a, b)| {
-            let change = if a == b { "=".to_owned() } else { figure.unit.show_change(b - a) };
-            let relative = if a == b { String::new() } else { show_relative(relative(a, b)) };
+            let change = b - a;
+            let (change, relative) = if change == 0.0 {
+                ("=".to_owned(), String::new())
+            } else {
+                (figure.unit.show_change(change), show_relative(relative(a, b)))
+            };
             vec![figure.label.to_owned(), figure.unit.show(a), figure.unit.show(b), change, relative]
         }));
         if rows.len() > 1 {

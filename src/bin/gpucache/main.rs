@@ -23,17 +23,17 @@
 //! | `table.rs` | columns of text |
 #![deny(unsafe_code)]
 
-// The library's own modules; the tool has a use for some of what is in them.
-#[allow(dead_code, unused_imports)]
+// The library's own modules; the tool has a use for some of what is in them. (In a library clippy spares what is public.)
+#[allow(dead_code, unused_imports, clippy::struct_field_names)]
 #[path = "../../policy/mod.rs"]
 mod policy;
-#[allow(dead_code, unused_imports)]
+#[allow(dead_code, unused_imports, clippy::struct_field_names)]
 #[path = "../../report/mod.rs"]
 mod report;
-#[allow(dead_code, unused_imports)]
+#[allow(dead_code, unused_imports, clippy::struct_field_names)]
 #[path = "../../stats/mod.rs"]
 mod stats;
-#[allow(dead_code, unused_imports)]
+#[allow(dead_code, unused_imports, clippy::struct_field_names)]
 #[path = "../../sync.rs"]
 mod sync;
 

@@ -112,7 +112,7 @@ fn rank(loaded: &Loaded) -> Rank {
 /// The highest value and where it is, the first of equals.
 fn most(values: impl Iterator<Item = f64>) -> (f64, usize) {
     let higher = |best: (f64, usize), (i, value)| if value > best.0 { (value, i) } else { best };
-    values.enumerate().map(|(i, value)| (i, value)).fold((f64::NEG_INFINITY, 0), higher)
+    values.enumerate().fold((f64::NEG_INFINITY, 0), higher)
 }
 
 fn row(figure: &'static Figure, index: usize, ranks: &[Rank]) -> Row {
@@ -263,6 +263,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::float_cmp)] // Whole numbers.
     fn devices_of_one_process_add_up() {
         let merged = merged(&[loaded("b.json", sample::failure())]);
         assert_eq!(figure(&merged, "external_bytes_peak").sum, f64::from(1 << 30));

@@ -47,7 +47,7 @@ fn prepare(args: &Run) -> Result<Plan, Failure> {
     let library = place::find(&args.place)?;
     place::fits_preload(&library)?;
     let preload = preload::compose(&library, env::var_os("LD_PRELOAD").as_deref());
-    let beside = args.html.as_deref().map(|page| settings::json_beside(page)).transpose()?;
+    let beside = args.html.as_deref().map(settings::json_beside).transpose()?;
     let settings = settings::compose(args, beside, |name| env::var_os(name))?;
     for text in preload.remarks.iter().chain(&settings.remarks) {
         remark(text);

@@ -60,7 +60,7 @@ pub fn compose(
         let set = variables.iter().find(|(variable, _)| *variable == name);
         set.map(|(_, value)| value.clone()).or_else(|| get(name))
     };
-    let parsed = Conf::from_env(&value);
+    let parsed = Conf::from_env(value);
     if parsed.conf.is_disabled() {
         remarks.push(format!("warning: {DISABLE}=1 is in the environment: the library will do nothing"));
     } else if !parsed.errors.is_empty() {
