@@ -143,6 +143,7 @@ for name in "${checks[@]}"; do
     esac
 done
 skipped+=("a real GPU: scripts/gpu.sh")
+command -v chromium chromium-browser google-chrome >/dev/null || skipped+=("the page in a browser: chromium is not installed")
 
 echo
 echo "== summary, after $((SECONDS - begin)) s"
