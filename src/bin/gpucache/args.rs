@@ -49,16 +49,16 @@ pub enum Command {
 }
 
 const RUN_NOTES: &str = "\
-The program takes the tool's place (exec): status, signals, terminal and standard streams are its own. With --html the
-tool stays as its parent to write the page, passes signals on, and ends as the program did.
+The program takes the tool's place (exec): status, signals, terminal and standard streams are its own. \
+With --html the tool stays as its parent to write the page, passes signals on, and ends as the program did.
 
 The status is the program's, or 125 if the tool fails, 126 if the program cannot be run, 127 if it is not found.
 
 What is in LD_PRELOAD and GPUCACHE_CONF already stays in force; an option wins over the same key there.";
 
 const DIFF_NOTES: &str = "\
-The status is 0, or with --exit-code 1 if memory figures, counts or settings differ; 2 on trouble. Times differ from run to
-run and never decide.";
+The status is 0, or with --exit-code 1 if memory figures, counts or settings differ; 2 on trouble. \
+Times differ from run to run and never decide.";
 
 /// Where the library is.
 #[derive(Arguments, Clone, Default)]
