@@ -32,7 +32,7 @@ if nvidia-smi -L 2>/dev/null | grep -q GPU; then
     [[ $runtime ]] || echo "There is a GPU here, but no CUDA runtime library (libcudart.so.12 or later) was found."
 fi
 echo "Building …"
-cargo build --quiet --release --lib
+cargo build --quiet --release --lib --no-default-features --features exports
 if [[ $runtime ]] && ! "${cc[@]}" -Itests/include -o "$demo/train" tests/programs/train.c "$runtime" \
     -Wl,-rpath,"$(dirname "$runtime")"; then
     echo "The program does not link with $runtime (12.5 or later is needed)."

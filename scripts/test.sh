@@ -106,12 +106,13 @@ faults_are_found() {
     scripts/cases.sh
 }
 exports() {
-    cargo build --quiet --lib || return 1
-    scripts/check-exports.sh "$target/debug/libgpucache.so"
+    # Library and tool of one build: that nothing of one is in the other.
+    cargo build --quiet || return 1
+    scripts/check-exports.sh "$target/debug/libgpucache.so" && scripts/check-exports.sh --tool "$target/debug/gpucache"
 }
 exports_can_fail() {
-    [[ -e $target/debug/libgpucache.so ]] || { echo "not built"; return 1; }
-    scripts/check-exports.sh --self-test "$target/debug/libgpucache.so"
+    [[ -e $target/debug/libgpucache.so && -e $target/debug/gpucache ]] || { echo "not built"; return 1; }
+    scripts/check-exports.sh --self-test "$target/debug/libgpucache.so" "$target/debug/gpucache"
 }
 released_build() {
     scripts/package.sh --can-run >"$target/package-reason" || { skip "$(cat "$target/package-reason")"; return; }
@@ -177,6 +178,7 @@ for name in "${checks[@]}"; do
     esac
 done
 skipped+=("a real GPU: scripts/gpu.sh")
+command -v chromium chromium-browser google-chrome >/dev/null || skipped+=("the page in a browser: chromium is not installed")
 
 echo
 echo "== summary, after $((SECONDS - begin)) s"

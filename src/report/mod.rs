@@ -9,7 +9,7 @@ pub mod file;
 pub mod json;
 pub mod model;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 pub mod template;
 pub mod text;
 pub mod units;

@@ -31,6 +31,11 @@ use crate::policy::round::Rounding;
 use crate::report::model::{DEFAULT_SOURCE, Setting};
 use crate::report::template::Template;
 
+/// The name under which a key of `GPUCACHE_CONF`, or an alias of one, is reported; none if it has no meaning there.
+pub fn canonical_key(name: &str) -> Option<&'static str> {
+    keys::find(name).map(|key| key.name)
+}
+
 /// A value, how it was written, and the environment variable that it came from.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sourced<T> {

@@ -359,6 +359,7 @@ fn unknown_variables_warn_with_the_nearest() {
     let warnings = unknown_variables([
         "PATH",
         "GPUCACHE_CONF",
+        "GPUCACHE_LIB",
         "GPUCACHE_CONFIG",
         "GPUCACHE_REPROT",
         "GPUCACHE_XYZZY",
