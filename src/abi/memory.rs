@@ -7,7 +7,7 @@ use crate::driver::books::DeviceBooks;
 use crate::driver::external::{Entry, charged};
 use crate::life::contexts::{self, LEDGER, Life};
 use crate::life::process;
-use crate::pool::{Claim, Claimed};
+use crate::pool::{Claim, Freed, local};
 use crate::stats::ExternalKind;
 use std::ffi::c_uint;
 
@@ -53,13 +53,13 @@ pub fn free_or(address: DevicePtr, call: impl FnOnce() -> CuResult) -> CuResult 
     if process::is_degraded() && contexts::index().owner_of(address).is_some() {
         return CuResult::SUCCESS;
     }
-    let freed = shield(|| match find(address) {
-        Found::Block(life, claimed) => Some(life.server.free(claimed).err().unwrap_or(CuResult::SUCCESS)),
-        Found::Invalid(life) => {
+    let freed = shield(|| match give(address) {
+        Given::Taken(result) => Some(result.err().unwrap_or(CuResult::SUCCESS)),
+        Given::Invalid(life) => {
             life.server.count_invalid_free();
             Some(CuResult::INVALID_VALUE)
         }
-        Found::Foreign => None,
+        Given::Foreign => None,
     });
     match freed {
         Some(Some(result)) => result,
@@ -68,34 +68,49 @@ pub fn free_or(address: DevicePtr, call: impl FnOnce() -> CuResult) -> CuResult 
     }
 }
 
-/// What an address that is to be freed belongs to.
-pub enum Found {
-    /// A live block, now claimed by this free.
-    Block(&'static Life, Claimed),
+/// What came of an address that is to be freed.
+pub enum Given {
+    /// A live block, now the pool's again; or the error that its context has failed with.
+    Taken(Result<(), CuResult>),
     /// Memory of this pool at which no live block starts.
     Invalid(&'static Life),
     /// Not the pool's.
     Foreign,
 }
 
-/// Claims the block at `address` for a free.
+/// Gives the block at `address` to its pool: into the calling thread's cache where that has room.
 #[inline]
-pub fn find(address: DevicePtr) -> Found {
-    let claim = match contexts::index().claim(address) {
+pub fn give(address: DevicePtr) -> Given {
+    match contexts::index().keep(address, local::get) {
+        Freed::Kept(kept) => match contexts::by_owner(kept.owner()) {
+            Some(life) => Given::Taken(life.server.keep(kept)),
+            None => Given::Foreign,
+        },
+        Freed::Claimed(claimed) => settle(Claim::Claimed(claimed)),
+        Freed::No => give_locked(address),
+    }
+}
+
+#[inline(never)]
+fn give_locked(address: DevicePtr) -> Given {
+    settle(match contexts::index().claim(address) {
         Claim::Ask { owner } => {
             contexts::by_owner(owner).map_or(Claim::Foreign, |life| life.server.claim(address))
         }
         decided => decided,
-    };
+    })
+}
+
+fn settle(claim: Claim) -> Given {
     match claim {
         Claim::Claimed(claimed) => match contexts::by_owner(claimed.owner()) {
-            Some(life) => Found::Block(life, claimed),
-            None => Found::Foreign,
+            Some(life) => Given::Taken(life.server.free(claimed)),
+            None => Given::Foreign,
         },
         Claim::NotLive { owner } | Claim::Interior { owner, .. } | Claim::Ask { owner } => {
-            contexts::by_owner(owner).map_or(Found::Foreign, Found::Invalid)
+            contexts::by_owner(owner).map_or(Given::Foreign, Given::Invalid)
         }
-        Claim::Foreign => Found::Foreign,
+        Claim::Foreign => Given::Foreign,
     }
 }
 

@@ -59,7 +59,7 @@ impl DeviceBooks {
         tracing::info!(
             ?oom,
             fragmentation =
-                fragmentation(usage.reserved.current - usage.allocated.current, usage.largest_free),
+                fragmentation(usage.free(), usage.largest_free),
             "out of memory"
         );
         let mut ooms = self.ooms.lock();

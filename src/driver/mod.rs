@@ -7,7 +7,8 @@
 //! | `model.rs` | the trait over a small model, for tests |
 //! | `gate.rs` | keeps stream captures and barriers apart |
 //! | `fence.rs` | makes freed memory reusable: seals epochs, polls them, waits for them on the device |
-//! | `server.rs` | one context's pool: hits, frees, and what is asked of it |
+//! | `hits.rs` | what the calling thread's cache serves and takes back, without a lock |
+//! | `server.rs` | one context's pool: the locked way in and out, and what is asked of it |
 //! | `ladder.rs` | what a miss tries, in order, until only "out of memory" is left |
 //! | `books.rs` | what all contexts of a device share: account, counts, moments of failure |
 //! | `external.rs` | device memory that the pool does not serve: counted and held under the cap |
@@ -16,6 +17,7 @@ pub mod books;
 pub mod external;
 pub mod fence;
 pub mod gate;
+mod hits;
 mod ladder;
 #[cfg(test)]
 pub mod model;

@@ -1,4 +1,5 @@
-//! The pool of one context: hits, frees, and what is asked of it. What a miss does is in `ladder.rs`.
+//! The pool of one context: what goes through the heap's lock, and what is asked of it. What needs no lock is in `hits.rs`,
+//! what a miss does in `ladder.rs`.
 //!
 //! Locks: the heap's is held for a few dozen nanoseconds at a time and never across a driver call. `growing` is held
 //! across the calls by which a miss grows the heap, so that threads which miss together grow it once; hits and frees
@@ -8,7 +9,7 @@ use super::books::DeviceBooks;
 use super::fence::Fence;
 use super::{Ctx, CuResult, Gpu, is_sticky};
 use crate::policy::Rounding;
-use crate::pool::{BlockState, Claim, Claimed, Epoch, Fit, Heap, Idle, Index, Rules, Usage};
+use crate::pool::{BlockState, Caches, Claim, Claimed, Drain, Epoch, Fit, Heap, Idle, Index, Rules, Usage, local};
 use crate::report::model::DriverTime;
 use crate::stats::{Counts, SizeHistogram};
 use crate::sync::patiently;
@@ -53,10 +54,10 @@ pub(super) struct Inner {
     pub seen_retired: Epoch,
     pub allocs_to_poll: u32,
     pub frees_to_seal: u32,
-    /// Requests served since the last wait.
-    pub served_since_barrier: u32,
-    /// Requests served since the last miss, and how many misses have followed each other closely.
-    pub served_since_miss: u32,
+    /// Requests served before the last wait.
+    pub served_at_barrier: u64,
+    /// Requests served before the last miss, and how many misses have followed each other closely.
+    pub served_at_miss: u64,
     pub close_misses: u32,
     pub counts: Counts,
     pub histogram: SizeHistogram,
@@ -71,6 +72,11 @@ pub struct Server<G: Gpu> {
     pub(super) fence: &'static Fence<G>,
     pub(super) books: &'static DeviceBooks,
     pub(super) tuning: Tuning,
+    /// Whether `tuning` rounds sizes to more than the next multiple of 512.
+    pub(super) rounds: bool,
+    pub(super) owner: u32,
+    /// For ever: threads keep references to their caches.
+    pub(super) caches: &'static Caches,
     pub(super) inner: Mutex<Inner>,
     pub(super) growing: Mutex<()>,
     pub(super) alive: AtomicBool,
@@ -95,8 +101,8 @@ impl<G: Gpu> Server<G> {
             seen_retired: 0,
             allocs_to_poll: ALLOCS_PER_POLL,
             frees_to_seal: FREES_PER_SEAL,
-            served_since_barrier: 0,
-            served_since_miss: 0,
+            served_at_barrier: 0,
+            served_at_miss: 0,
             close_misses: 0,
             counts: Counts::default(),
             histogram: SizeHistogram::default(),
@@ -109,7 +115,10 @@ impl<G: Gpu> Server<G> {
             member: AtomicU64::new(fence.join(ctx, Arc::clone(&sticky))),
             fence,
             books,
+            rounds: !tuning.rounding.is_none(),
             tuning,
+            owner,
+            caches: Box::leak(Box::new(Caches::new(owner, index))),
             inner: Mutex::new(inner),
             growing: Mutex::new(()),
             alive: AtomicBool::new(true),
@@ -150,20 +159,14 @@ impl<G: Gpu> Server<G> {
         }
     }
 
-    /// Serves `bytes` from memory that is clean now, without any driver call but a poll now and then.
-    #[inline]
-    pub fn try_hit(&self, bytes: u64) -> Option<u64> {
-        let rounded = self.tuning.rounding.round(bytes)?;
-        // Blocks of these sizes go round through whatever is clean; larger ones are not cut before pending memory has
-        // been looked at.
-        let fit = if rounded <= ROTATED_MAX { Fit::Any } else { Fit::Tight };
-        self.take(bytes, rounded, fit, true)
-    }
-
-    /// Takes `bytes` from the heap if it can be done now; `hit` says whether it counts as a cache hit.
-    pub(super) fn take(&self, bytes: u64, rounded: u64, fit: Fit, hit: bool) -> Option<u64> {
+    /// Takes `bytes` from the heap if it can be done now; `hit` says whether it counts as a cache hit, `lend` whether the
+    /// thread's cache gets some more of the kind.
+    pub(super) fn take(&self, bytes: u64, rounded: u64, fit: Fit, hit: bool, lend: bool) -> Option<u64> {
         let mut inner = self.inner.lock();
         let address = self.take_locked(&mut inner, bytes, rounded, fit, hit)?;
+        if lend && let Some(cache) = local::get(self.owner) {
+            inner.heap.lend(cache, address, rounded);
+        }
         if inner.allocs_to_poll == 0 {
             inner.allocs_to_poll = ALLOCS_PER_POLL;
             let pending = inner.heap.newest_pending().is_some();
@@ -185,14 +188,20 @@ impl<G: Gpu> Server<G> {
         hit: bool,
     ) -> Option<u64> {
         self.catch_up(inner);
+        if let Some(cache) = local::get(self.owner) {
+            inner.heap.settle(cache);
+        }
         let address = inner.heap.alloc(bytes, rounded, fit, inner.seen_retired)?;
         inner.counts.alloc += 1;
         inner.counts.cache_hit += u64::from(hit);
         inner.histogram.record(bytes);
-        inner.served_since_barrier = inner.served_since_barrier.saturating_add(1);
-        inner.served_since_miss = inner.served_since_miss.saturating_add(1);
         inner.allocs_to_poll = inner.allocs_to_poll.saturating_sub(1);
         Some(address)
+    }
+
+    /// Requests served so far.
+    pub(super) fn served(&self, inner: &Inner) -> u64 {
+        inner.counts.alloc + self.caches.allocs()
     }
 
     /// Lets the heap know of epochs that have retired since it last looked.
@@ -213,10 +222,19 @@ impl<G: Gpu> Server<G> {
         if self.tuning.free_sync {
             self.fence.host_wait(self.ctx());
         }
+        let cache = self.cache();
+        // Why the block did not go there: perhaps its ring was full.
+        let batch = cache.and_then(|cache| self.caches.relieve(cache, claimed.size()));
         let mut inner = self.inner.lock();
+        if let Some(cache) = cache {
+            inner.heap.settle(cache);
+        }
         let epoch = self.fence.current();
         inner.counts.free += 1;
         inner.heap.free(claimed, epoch);
+        if let Some(batch) = batch {
+            inner.heap.take_batch(&batch);
+        }
         inner.frees_to_seal -= 1;
         if inner.frees_to_seal == 0 {
             inner.frees_to_seal = FREES_PER_SEAL;
@@ -236,11 +254,18 @@ impl<G: Gpu> Server<G> {
         self.inner.lock().counts.invalid_free += 1;
     }
 
-    /// The heap's figures, after what has retired.
+    /// The pool's figures, after what has retired and with what was cached back in the heap.
     pub fn usage(&self) -> Usage {
         let mut inner = self.inner.lock();
         self.catch_up(&mut inner);
-        inner.heap.usage()
+        self.drain_locked(&mut inner.heap, Drain::All);
+        self.usage_of(&inner.heap)
+    }
+
+    fn usage_of(&self, heap: &Heap) -> Usage {
+        let mut usage = heap.usage();
+        self.caches.add_to(&mut usage);
+        usage
     }
 
     /// Reads from the heap under its lock.
@@ -250,11 +275,19 @@ impl<G: Gpu> Server<G> {
 
     /// The figures for a report, if the lock can be had in time: at exit another thread may have died with it.
     pub fn figures(&self) -> Option<Figures> {
-        let inner = patiently(&self.inner)?;
+        let mut inner = patiently(&self.inner)?;
+        self.drain_locked(&mut inner.heap, Drain::All);
+        let mut counts = inner.counts;
+        let served = self.caches.allocs();
+        counts.alloc += served;
+        counts.cache_hit += served;
+        counts.free += self.caches.frees();
+        let mut histogram = inner.histogram.clone();
+        histogram.merge(&self.caches.sizes());
         Some(Figures {
-            usage: inner.heap.usage(),
-            counts: inner.counts,
-            histogram: inner.histogram.clone(),
+            usage: self.usage_of(&inner.heap),
+            counts,
+            histogram,
             peak: inner.peak,
             live: live_sizes(&inner.heap),
             driver_time: inner.driver_time,
@@ -267,7 +300,7 @@ impl<G: Gpu> Server<G> {
     /// The driver waits for all device work when it frees, so a region whose memory is still pending is safe to return.
     pub fn give_back(&self, bytes: u64) -> u64 {
         let mut idle = Vec::new();
-        self.inner.lock().heap.idle_regions(&mut idle);
+        self.idle_regions(&mut idle);
         idle.sort_unstable_by_key(|region| region.size);
         let mut returned = 0;
         for region in idle {
@@ -305,9 +338,18 @@ impl<G: Gpu> Server<G> {
         }
     }
 
+    /// Regions that hold no live block.
+    pub(super) fn idle_regions(&self, out: &mut Vec<Idle>) {
+        let mut inner = self.inner.lock();
+        self.drain_locked(&mut inner.heap, Drain::All);
+        inner.heap.idle_regions(out);
+    }
+
     /// Bytes in regions that hold no live block.
     pub fn idle_bytes(&self) -> u64 {
-        self.inner.lock().heap.idle()
+        let mut inner = self.inner.lock();
+        self.drain_locked(&mut inner.heap, Drain::All);
+        inner.heap.idle()
     }
 
     /// The context has died: its memory is gone, and no call is made on it any more.
@@ -318,7 +360,7 @@ impl<G: Gpu> Server<G> {
         self.fence.leave(self.member.load(Ordering::Acquire));
         let mut inner = self.inner.lock();
         let reserved = inner.heap.reserved().current;
-        inner.heap.clear();
+        self.caches.clear(&mut inner.heap);
         drop(inner);
         self.books.account.release_pool(reserved);
     }
@@ -336,7 +378,7 @@ impl<G: Gpu> Server<G> {
         let mut inner = self.inner.lock();
         // Only where it counts: a look for the largest free piece is not for nothing.
         if inner.heap.reserved().current >= inner.peak.usage.reserved.current {
-            inner.peak = PeakMoment { usage: inner.heap.usage(), external };
+            inner.peak = PeakMoment { usage: self.usage_of(&inner.heap), external };
         }
     }
 

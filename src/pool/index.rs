@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
+use super::cache::Cached;
 use super::classes::{CELL, class};
-use super::record::{Arena, Id, NONE, Record, State};
+use super::record::{Arena, Id, NONE, Place, Record, State};
 
 /// Width of the addresses that can be indexed: what CUDA devices use.
 pub const ADDRESS_BITS: u32 = 49;
@@ -95,6 +96,10 @@ pub struct Index {
     regions: RwLock<BTreeMap<u64, (u64, u32)>>,
     /// Moments counted so far, at which a heap got its first region or was cleared.
     moments: AtomicU64,
+    /// Caches made so far.
+    caches: AtomicU32,
+    /// What they hold.
+    pub(super) cached: Cached,
     pub(super) arena: Arena,
 }
 
@@ -111,6 +116,8 @@ impl Index {
             root: [const { OnceLock::new() }; 1 << ROOT_BITS],
             regions: RwLock::new(BTreeMap::new()),
             moments: AtomicU64::new(0),
+            caches: AtomicU32::new(0),
+            cached: Cached::new(),
             arena: Arena::new(),
         }
     }
@@ -149,8 +156,15 @@ impl Index {
         self.moments.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// A number for one more cache, if there are not too many.
+    pub(super) fn next_cache(&self) -> Option<u32> {
+        let next = |made: u32| (made < Place::CACHES).then_some(made + 1);
+        self.caches.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
+    }
+
     /// The record that probably describes the block at `addr`.
-    fn candidate(&self, addr: u64) -> Id {
+    #[inline]
+    pub(super) fn candidate(&self, addr: u64) -> Id {
         let Some(cell) = self.cell(addr) else { return NONE };
         let id = cell.load(Ordering::Acquire);
         let record = self.arena.get(id);
@@ -164,6 +178,7 @@ impl Index {
         record.first().wrapping_add(class.object_at(offset))
     }
 
+    #[inline]
     fn cell(&self, addr: u64) -> Option<&AtomicU32> {
         let (root, middle, leaf) = split(addr);
         self.root.get(root)?.get()?[middle].get()?.get(leaf)

@@ -26,6 +26,8 @@
 #![deny(unsafe_code)]
 
 mod bins;
+mod cache;
+mod caches;
 mod check;
 mod classes;
 pub mod epochs;
@@ -33,15 +35,20 @@ mod gauges;
 mod heap;
 mod index;
 mod lists;
+pub mod local;
 mod pending;
 mod record;
 mod region;
+mod ring;
 mod runs;
 mod slab;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod view;
 
+pub use cache::{CACHED_MAX, Cache, Freed, Kept, Popped};
+pub use caches::{Batch, Caches, Drain, cached_need};
 pub use classes::{GRANULE, SMALL_MAX};
 pub use gauges::{Gauge, Usage};
 pub use heap::{Fit, Heap, Rules};
