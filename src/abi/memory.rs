@@ -15,6 +15,7 @@ use std::ffi::c_uint;
 ///
 /// # Safety
 /// As the driver's.
+#[inline(always)]
 pub unsafe fn alloc(address: *mut DevicePtr, bytes: usize) -> CuResult {
     if address.is_null() || bytes == 0 || process::is_degraded() {
         // SAFETY: the caller's arguments; the driver has the right answer to each of these.
@@ -40,6 +41,7 @@ pub unsafe fn alloc(address: *mut DevicePtr, bytes: usize) -> CuResult {
 ///
 /// # Safety
 /// As the driver's.
+#[inline(always)]
 pub unsafe fn free(address: DevicePtr) -> CuResult {
     // SAFETY: the caller's arguments.
     free_or(address, || unsafe { real::cuMemFree_v2(address) })
@@ -49,6 +51,7 @@ pub unsafe fn free(address: DevicePtr) -> CuResult {
 ///
 /// A pooled address never reaches the driver, whatever goes wrong here: at a region's start the driver would free all
 /// blocks of the region. After an internal fault the pool's own state is not trusted, and its memory stays where it is.
+#[inline(always)]
 pub fn free_or(address: DevicePtr, call: impl FnOnce() -> CuResult) -> CuResult {
     if process::is_degraded() && contexts::index().owner_of(address).is_some() {
         return CuResult::SUCCESS;
@@ -79,7 +82,7 @@ pub enum Given {
 }
 
 /// Gives the block at `address` to its pool: into the calling thread's cache where that has room.
-#[inline]
+#[inline(always)]
 pub fn give(address: DevicePtr) -> Given {
     match contexts::index().keep(address, local::get) {
         Freed::Kept(kept) => match contexts::by_owner(kept.owner()) {

@@ -9,14 +9,14 @@ use crate::pool::{CACHED_MAX, Cache, Drain, Fit, Kept, Popped, cached_need, loca
 
 impl<G: Gpu> Server<G> {
     /// The calling thread's cache of this pool.
-    #[inline]
+    #[inline(always)]
     pub(super) fn cache(&self) -> Option<&'static Cache> {
         let caches = self.caches;
         local::find(self.owner, || caches.enter())
     }
 
     /// Serves `bytes` from memory that is clean now, without any driver call but a poll now and then.
-    #[inline]
+    #[inline(always)]
     pub fn try_hit(&self, bytes: u64) -> Option<u64> {
         let rounded = if self.rounds { self.tuning.rounding.round(bytes)? } else { bytes };
         if rounded > CACHED_MAX {
@@ -26,20 +26,16 @@ impl<G: Gpu> Server<G> {
         let Some(cache) = self.cache() else { return self.take(bytes, rounded, fit_of(rounded), true, false) };
         match cache.pop(need, bytes, self.fence.retired()) {
             Popped::Block(address) => Some(address),
-            Popped::Waiting(_) | Popped::Empty => self.try_further(cache, bytes, need),
+            popped => self.try_further(cache, popped, bytes, need),
         }
     }
 
     /// The ring had nothing at once: ask for what waits in it, fill it from the depot, or go to the heap.
     #[cold]
-    fn try_further(&self, cache: &Cache, bytes: u64, need: u64) -> Option<u64> {
+    fn try_further(&self, cache: &Cache, mut popped: Popped, bytes: u64, need: u64) -> Option<u64> {
         let again = || match cache.pop(need, bytes, self.fence.retired()) {
             Popped::Block(address) => Ok(address),
             other => Err(other),
-        };
-        let mut popped = match again() {
-            Ok(address) => return Some(address),
-            Err(popped) => popped,
         };
         if let Popped::Waiting(epoch) = popped
             && cache.may_poll()
@@ -70,7 +66,7 @@ impl<G: Gpu> Server<G> {
     ///
     /// # Errors
     /// The error that the context has failed with: the driver would answer with it, too.
-    #[inline]
+    #[inline(always)]
     pub fn keep(&self, kept: Kept<'_>) -> Result<(), CuResult> {
         if self.tuning.free_sync {
             self.fence.host_wait(self.ctx());

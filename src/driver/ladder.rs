@@ -59,6 +59,7 @@ impl<G: Gpu> Server<G> {
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY` when neither the cache nor the cap nor the driver has the memory; the driver's own
     /// code when it failed for another reason; `CUDA_ERROR_INVALID_VALUE` for 0 bytes.
+    #[inline(always)]
     pub fn alloc(&self, bytes: u64) -> Result<u64, CuResult> {
         if bytes == 0 {
             return Err(CuResult::INVALID_VALUE);
@@ -66,6 +67,11 @@ impl<G: Gpu> Server<G> {
         if let Some(address) = self.try_hit(bytes) {
             return Ok(address);
         }
+        self.miss(bytes)
+    }
+
+    #[inline(never)]
+    fn miss(&self, bytes: u64) -> Result<u64, CuResult> {
         let (calm, endings) = (self.fence.touch().is_some(), self.fence.endings());
         let mut result = self.climb(bytes);
         let failed = matches!(result, Err(CuResult::OUT_OF_MEMORY | CuResult::NOT_SUPPORTED));

@@ -273,6 +273,12 @@ impl<G: Gpu> Server<G> {
         read(&self.inner.lock().heap)
     }
 
+    /// The heap's invariants, while no thread uses the pool.
+    #[cfg(test)]
+    pub fn check(&self) -> Result<(), String> {
+        self.inner.lock().heap.check_with(Some(self.caches))
+    }
+
     /// The figures for a report, if the lock can be had in time: at exit another thread may have died with it.
     pub fn figures(&self) -> Option<Figures> {
         let mut inner = patiently(&self.inner)?;

@@ -13,10 +13,9 @@ use crate::driver::server::{Server, Tuning};
 use crate::driver::{Ctx, CuResult};
 use crate::life::{captures, notes, process};
 use crate::policy::{Conf, DeviceAccount};
-use crate::pool::{Index, Usage};
+use crate::pool::{Index, Usage, local};
 use crate::stats::{AtomicCounts, ExternalKind};
 use parking_lot::Mutex;
-use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -49,10 +48,6 @@ static CREATING: Mutex<()> = Mutex::new(());
 /// Allocations outside the pools.
 pub static LEDGER: Ledger = Ledger::new();
 
-thread_local! {
-    static LAST: Cell<(usize, u64, usize)> = const { Cell::new((0, 0, 0)) };
-}
-
 /// The index of all pooled addresses.
 pub fn index() -> &'static Index {
     &INDEX
@@ -68,7 +63,7 @@ pub fn fence() -> Option<&'static Fence<RealGpu>> {
 }
 
 /// The pool whose heap is number `owner`.
-#[inline]
+#[inline(always)]
 pub fn by_owner(owner: u32) -> Option<&'static Life> {
     LIFE.get(owner as usize)?.get().map(|life| &**life)
 }
@@ -80,11 +75,11 @@ pub fn all() -> impl Iterator<Item = &'static Life> {
 
 /// The pool of the calling thread's current context, made if there is none yet. `None` without a current context, and
 /// while or after that context is being ended.
-#[inline]
+#[inline(always)]
 pub fn current() -> Option<&'static Life> {
     let ctx = real::current_ctx()?;
     let version = VERSION.load(Ordering::Acquire);
-    let (last, seen, at) = LAST.get();
+    let (last, seen, at) = local::with(|thread| thread.context.get());
     if last == ctx.0 && seen == version {
         return by_owner(at as u32);
     }
@@ -99,7 +94,7 @@ fn look_up(ctx: Ctx, version: u64) -> Option<&'static Life> {
         None => create(ctx),
     };
     let (at, life) = life?;
-    LAST.set((ctx.0, version, at));
+    local::with(|thread| thread.context.set((ctx.0, version, at)));
     Some(life)
 }
 

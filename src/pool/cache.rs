@@ -26,15 +26,16 @@ const LARGE_BITS: u32 = 4;
 const LARGE: usize = 1 << LARGE_BITS;
 pub(super) const RINGS: usize = CLASSES + LARGE;
 /// Cells of a ring: of the smaller half of the classes, of the larger half, of exact sizes.
-const CELLS: [u32; 3] = [64, 32, 16];
+const CELLS: [u32; 3] = [64, 32, 32];
 /// Frees that find their ring taken by another size before it changes hands.
 const PATIENCE: u32 = 16;
 /// Objects taken from the heap at once when a ring is empty.
 pub(super) const LENT: u32 = 16;
 
-/// Frees between two seals: a block of a class counts one, a larger one, whose ring is shorter, more.
+/// Frees between two seals: larger blocks, of which fewer go round, count for more.
 const SEAL_EVERY: u32 = 32;
-const LARGE_WEIGHT: u32 = 4;
+const WEIGHTS: [(u64, u32); 2] = [(SMALL_MAX, 1), (512 << 10, 2)];
+const LAST_WEIGHT: u32 = 4;
 /// Allocations between two looks at the sealed epochs once a look was in vain.
 const POLL_EVERY: u32 = 16;
 
@@ -147,7 +148,7 @@ impl Cache {
     }
 
     /// The ring that holds blocks for a request of `need` bytes, a multiple of 512, and the size of those blocks.
-    #[inline]
+    #[inline(always)]
     fn ring_for(&self, need: u64) -> Option<(usize, u64)> {
         if need <= SMALL_MAX {
             let number = class_of(need);
@@ -158,7 +159,7 @@ impl Cache {
     }
 
     /// The ring that a block of `size` bytes may go to.
-    #[inline]
+    #[inline(always)]
     fn ring_of(&self, size: u64) -> Option<usize> {
         if size <= SMALL_MAX {
             // A block in a hole may be of a size that no class has.
@@ -185,7 +186,7 @@ impl Cache {
     }
 
     /// A block for a request that is to get `need` bytes, a multiple of 512; epochs up to `retired` are over.
-    #[inline]
+    #[inline(always)]
     pub fn pop(&self, need: u64, requested: u64, retired: Epoch) -> Popped {
         let Some((ring, size)) = self.ring_for(need) else { return Popped::Empty };
         let arena = &self.index.arena;
@@ -268,9 +269,12 @@ impl Cache {
         self.to_poll.store(POLL_EVERY, Ordering::Relaxed);
     }
 
-    /// Whether the ring for `need` is at least half full: its blocks have gone round.
+    /// Whether the ring for `need` is at least half full, or as full as it may get: its blocks go round, and more of them
+    /// would not help.
     pub fn goes_round(&self, need: u64) -> bool {
-        self.ring_for(need).is_some_and(|(ring, _)| self.rings[ring].len() * 2 >= self.rings[ring].capacity())
+        self.ring_for(need).is_some_and(|(ring, size)| {
+            self.rings[ring].len() * 2 >= self.rings[ring].capacity() || !self.has_room(size)
+        })
     }
 
     /// Which ring to make room in after a block of `size` bytes found none, and how many cells: half of a full ring; all of
@@ -309,7 +313,7 @@ impl Index {
     /// Takes the live block that starts at `addr` from the program into the calling thread's cache of the block's heap,
     /// which `cache_of` looks up by that heap's number. Of several racing frees of one block exactly one gets it. Without
     /// room, or where the block is not found at once, nothing is done: [`Index::claim`] decides.
-    #[inline]
+    #[inline(always)]
     pub fn keep<'a>(&self, addr: u64, cache_of: impl FnOnce(u32) -> Option<&'a Cache>) -> Freed<'a> {
         let id = self.candidate(addr);
         let record = self.arena.get(id);
@@ -343,13 +347,13 @@ impl Kept<'_> {
 
     /// The block can be handed out again once `epoch`, which is read now, is over. Says whether to seal: after so many frees
     /// of this thread, if nobody has sealed meanwhile.
-    #[inline]
+    #[inline(always)]
     pub fn put(self, epoch: Epoch) -> bool {
         let Kept { cache, ring, id, size, requested } = self;
         cache.rings[ring].publish(id, epoch);
         cache.grow(size);
         cache.tally.free(size, requested);
-        let weight = if ring < CLASSES { 1 } else { LARGE_WEIGHT };
+        let weight = WEIGHTS.iter().find(|(upto, _)| size <= *upto).map_or(LAST_WEIGHT, |(_, weight)| *weight);
         let left = cache.to_seal.load(Ordering::Relaxed);
         if left > weight {
             cache.to_seal.store(left - weight, Ordering::Relaxed);

@@ -13,16 +13,36 @@ const NOBODY: u32 = u32::MAX;
 
 type Place = Cell<(u32, Option<&'static Cache>)>;
 
+/// What a thread keeps at hand for every call, in one place, because to find a thread's variables costs as much as a lock.
+pub struct Thread {
+    places: [Place; PLACES],
+    /// Whether the thread is inside a driver call that the library makes.
+    pub inside: Cell<bool>,
+    /// What the layers above found out about the context that was current last, and a number of theirs by which they know
+    /// whether that still holds.
+    pub context: Cell<(usize, u64, usize)>,
+}
+
 thread_local! {
-    static PLACE: [Place; PLACES] = const { [const { Cell::new((NOBODY, None)) }; PLACES] };
+    static THREAD: Thread = const { Thread {
+        places: [const { Cell::new((NOBODY, None)) }; PLACES],
+        inside: Cell::new(false),
+        context: Cell::new((0, 0, 0)),
+    } };
     static MINE: Mine = const { Mine(RefCell::new(Vec::new())) };
+}
+
+/// The calling thread's [`Thread`].
+#[inline(always)]
+pub fn with<T>(body: impl FnOnce(&Thread) -> T) -> T {
+    THREAD.with(body)
 }
 
 struct Mine(RefCell<Vec<(u32, Option<&'static Cache>)>>);
 
 impl Drop for Mine {
     fn drop(&mut self) {
-        PLACE.with(|places| places.iter().for_each(|place| place.set((NOBODY, None))));
+        with(|thread| thread.places.iter().for_each(|place| place.set((NOBODY, None))));
         for (_, cache) in self.0.borrow().iter() {
             if let Some(cache) = cache {
                 cache.leave();
@@ -32,19 +52,19 @@ impl Drop for Mine {
 }
 
 /// The calling thread's cache of heap `owner`: `None` if it has none at hand, and then perhaps by [`find`].
-#[inline]
+#[inline(always)]
 pub fn get(owner: u32) -> Option<&'static Cache> {
-    PLACE.with(|places| {
-        let (of, cache) = places[owner as usize % PLACES].get();
+    with(|thread| {
+        let (of, cache) = thread.places[owner as usize % PLACES].get();
         if of == owner { cache } else { None }
     })
 }
 
 /// The same after a search, or from `enter`, which is asked once per thread and heap.
-#[inline]
+#[inline(always)]
 pub fn find(owner: u32, enter: impl FnOnce() -> Option<&'static Cache>) -> Option<&'static Cache> {
-    PLACE.with(|places| {
-        let (of, cache) = places[owner as usize % PLACES].get();
+    with(|thread| {
+        let (of, cache) = thread.places[owner as usize % PLACES].get();
         if of == owner { cache } else { search(owner, enter) }
     })
 }
@@ -61,6 +81,6 @@ fn search(owner: u32, enter: impl FnOnce() -> Option<&'static Cache>) -> Option<
         Some(cache)
     });
     let cache = found.ok().flatten()?;
-    PLACE.with(|places| places[owner as usize % PLACES].set((owner, cache)));
+    with(|thread| thread.places[owner as usize % PLACES].set((owner, cache)));
     cache
 }

@@ -272,7 +272,7 @@ impl Arena {
 
     /// The record `id`. A number that was never handed out gets the record of [`NONE`], which describes nothing: a
     /// reader without the lock may follow a number that is out of date.
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, id: Id) -> &Record {
         match self.chunks.get((id / CHUNK) as usize).and_then(OnceLock::get) {
             Some(chunk) => &chunk[(id % CHUNK) as usize],

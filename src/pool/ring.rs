@@ -27,7 +27,7 @@ pub(super) trait Records {
 }
 
 impl Records for Arena {
-    #[inline]
+    #[inline(always)]
     fn get(&self, id: Id) -> &Record {
         Arena::get(self, id)
     }
@@ -131,7 +131,7 @@ impl Ring {
 
     /// The oldest block for the program, if its epoch is over by `retired`, and how many cells were passed over. By the ring's
     /// thread.
-    #[inline]
+    #[inline(always)]
     pub fn pop(&self, records: &impl Records, retired: Epoch) -> (Next, u32) {
         let mut passed = 0;
         loop {
@@ -198,5 +198,125 @@ impl Ring {
         let cells = (0..tail.wrapping_sub(head)).map(|n| head.wrapping_add(n));
         let named = cells.map(|at| (self.cell(at).id.load(Ordering::Relaxed), self.place(at)));
         named.filter(|&(id, place)| records.get(id).is_cached_at(records.get(id).addr(), place)).map(|(id, _)| id).collect()
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::super::record::State;
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    const ADDR: u64 = 0x7f00_0000_0200;
+
+    /// A ring of one cell, so that a block that comes back meets its old cell; one record; the epoch.
+    struct World {
+        ring: Ring,
+        records: [Record; 2],
+        epoch: AtomicU64,
+        freed_under: AtomicU64,
+    }
+
+    impl Records for [Record; 2] {
+        fn get(&self, id: Id) -> &Record {
+            &self[id as usize]
+        }
+    }
+
+    impl World {
+        fn new() -> Arc<World> {
+            let world = World {
+                ring: Ring::new(3, 0, 1),
+                records: Default::default(),
+                epoch: AtomicU64::new(1),
+                freed_under: AtomicU64::new(0),
+            };
+            world.records[1].set_word(ADDR, State::Live);
+            Arc::new(world)
+        }
+
+        /// A free by the ring's thread in the epoch `epoch`, which has just begun.
+        fn free(&self, epoch: Epoch) -> bool {
+            self.epoch.store(epoch, Ordering::SeqCst);
+            self.freed_under.store(epoch, Ordering::SeqCst);
+            let accepted = self.ring.accept(&self.records[1], ADDR);
+            if accepted {
+                self.ring.publish(1, self.epoch.load(Ordering::SeqCst));
+            }
+            accepted
+        }
+
+        fn drain(&self) -> Option<Moved> {
+            let mut got = None;
+            self.ring.drain(&self.records, || self.epoch.load(Ordering::SeqCst), |moved| got = Some(moved));
+            got
+        }
+    }
+
+    #[test]
+    fn a_drain_takes_a_block_or_leaves_it_and_never_makes_its_free_older() {
+        loom::model(|| {
+            let world = World::new();
+            let drainer = {
+                let world = Arc::clone(&world);
+                thread::spawn(move || {
+                    let got = world.drain();
+                    if let Some((id, addr, epoch)) = got {
+                        assert_eq!((id, addr), (1, ADDR));
+                        // Nobody can have freed it again since.
+                        assert!(epoch >= world.freed_under.load(Ordering::SeqCst), "freed later than {epoch}");
+                    }
+                    got.is_some()
+                })
+            };
+            let mut mine = world.free(1);
+            assert!(mine, "nobody else frees it");
+            if let (Next::Block(1, ADDR), _) = world.ring.pop(&world.records, 1) {
+                mine = world.free(2);
+                assert!(mine, "it was handed out");
+            } else {
+                mine = false;
+            }
+            let drained = drainer.join().unwrap();
+            let left = world.ring.held(&world.records).len();
+            assert_eq!(usize::from(drained) + left, 1, "in one place");
+            assert!(mine || drained, "only a drain can have taken it");
+        });
+    }
+
+    #[test]
+    fn of_a_free_into_the_ring_and_a_free_past_it_one_wins() {
+        loom::model(|| {
+            let world = World::new();
+            let other = {
+                let world = Arc::clone(&world);
+                thread::spawn(move || world.records[1].claim(ADDR))
+            };
+            let kept = world.free(1);
+            assert!(kept ^ other.join().unwrap());
+            assert_eq!(world.ring.held(&world.records).len(), usize::from(kept));
+        });
+    }
+
+    #[test]
+    fn what_is_cleared_is_neither_handed_out_nor_drained_again() {
+        loom::model(|| {
+            let world = World::new();
+            assert!(world.free(1));
+            let clearer = {
+                let world = Arc::clone(&world);
+                thread::spawn(move || {
+                    // And the record describes a block of the next context at once.
+                    world.records[1].set_word(0, State::Unused);
+                    world.records[1].set_word(ADDR + 512, State::Live);
+                })
+            };
+            let (next, _) = world.ring.pop(&world.records, 1);
+            assert!(matches!(next, Next::Block(1, ADDR) | Next::Empty));
+            clearer.join().unwrap();
+            assert_eq!(world.records[1].word(), (ADDR + 512, State::Live));
+            assert!(world.drain().is_none() && !world.ring.accept(&world.records[1], ADDR));
+        });
     }
 }

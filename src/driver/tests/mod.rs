@@ -9,7 +9,7 @@ use super::model::Model;
 use super::server::{Server, Tuning};
 use super::{Ctx, CuResult};
 use crate::policy::{DeviceAccount, Rounding};
-use crate::pool::{Claim, Heap, Index};
+use crate::pool::{Claim, Index};
 use crate::stats::AtomicCounts;
 use parking_lot::Mutex;
 
@@ -71,7 +71,7 @@ impl Bench {
 
     /// Heap, account and device agree.
     fn check(&self) {
-        self.server.with_heap(Heap::check).expect("heap");
+        self.server.check().expect("heap");
         let used = self.model().state.lock().used();
         assert_eq!(self.reserved(), used, "heap and device");
         assert_eq!(self.server.books().account.reserved().current, used, "account and device");

@@ -1,5 +1,6 @@
 //! Tests of the whole heap: random actions against a naive model, and the cases that have a name.
 
+mod cached;
 mod cases;
 mod claims;
 mod model;
