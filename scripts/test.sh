@@ -53,7 +53,7 @@ tests() { cargo test --workspace --no-fail-fast; }
 model_checker() {
     local log=$target/model-checker.log
     RUSTFLAGS="${RUSTFLAGS:-} --cfg loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
-        cargo test --quiet --release --lib --target-dir "$target/loom" -- gate::model epochs::model 2>&1 | tee "$log"
+        cargo test --quiet --release --lib --target-dir "$target/loom" -- gate::model epochs::model ring::model 2>&1 | tee "$log"
     ((PIPESTATUS[0] == 0)) || return 1
     # A filter that matches nothing passes.
     grep -Eq '[1-9][0-9]* passed' "$log"

@@ -33,8 +33,8 @@ const PATIENCE: u32 = 16;
 pub(super) const LENT: u32 = 16;
 
 /// Frees between two seals: larger blocks, of which fewer go round, count for more.
-const SEAL_EVERY: u32 = 32;
-const WEIGHTS: [(u64, u32); 2] = [(SMALL_MAX, 1), (512 << 10, 2)];
+const SEAL_EVERY: u32 = 48;
+const WEIGHTS: [(u64, u32); 2] = [(8 << 10, 1), (512 << 10, 2)];
 const LAST_WEIGHT: u32 = 4;
 /// Allocations between two looks at the sealed epochs once a look was in vain.
 const POLL_EVERY: u32 = 16;
@@ -269,11 +269,11 @@ impl Cache {
         self.to_poll.store(POLL_EVERY, Ordering::Relaxed);
     }
 
-    /// Whether the ring for `need` is at least half full, or as full as it may get: its blocks go round, and more of them
+    /// Whether the ring for `need` is at least three quarters full, or as full as it may get: its blocks go round, and more of them
     /// would not help.
     pub fn goes_round(&self, need: u64) -> bool {
         self.ring_for(need).is_some_and(|(ring, size)| {
-            self.rings[ring].len() * 2 >= self.rings[ring].capacity() || !self.has_room(size)
+            self.rings[ring].len() * 4 >= self.rings[ring].capacity() * 3 || !self.has_room(size)
         })
     }
 
@@ -315,8 +315,7 @@ impl Index {
     /// room, or where the block is not found at once, nothing is done: [`Index::claim`] decides.
     #[inline(always)]
     pub fn keep<'a>(&self, addr: u64, cache_of: impl FnOnce(u32) -> Option<&'a Cache>) -> Freed<'a> {
-        let id = self.candidate(addr);
-        let record = self.arena.get(id);
+        let (id, record) = self.candidate(addr);
         // Hints, until the exchange has proved that the block is live, and another look that it is still that one.
         let (owner, size) = (record.owner(), record.size());
         let Some(cache) = cache_of(owner) else { return Freed::No };
@@ -360,9 +359,10 @@ impl Kept<'_> {
             return false;
         }
         cache.to_seal.store(SEAL_EVERY, Ordering::Relaxed);
-        let seen = load(&cache.seen_epoch);
-        cache.seen_epoch.store(epoch, Ordering::Relaxed);
-        seen == epoch
+        let due = load(&cache.seen_epoch) == epoch;
+        // The seal that is due ends this epoch.
+        cache.seen_epoch.store(if due { epoch + 1 } else { epoch }, Ordering::Relaxed);
+        due
     }
 }
 

@@ -219,6 +219,8 @@ impl Caches {
             cache.tally.add_to(usage);
         }
         usage.clamp();
+        // Where several threads count, either peak may miss something.
+        usage.allocated.peak = usage.allocated.peak.max(usage.requested.peak);
     }
 
     /// Allocations that caches have served.

@@ -126,12 +126,9 @@ impl Index {
     /// frees of one block exactly one gets it. Lock-free for live blocks, but for a few small ones (see
     /// [`Claim::Ask`]); others take a shared lock to tell foreign memory apart.
     pub fn claim(&self, addr: u64) -> Claim {
-        let id = self.candidate(addr);
-        if id != NONE {
-            let record = self.arena.get(id);
-            if record.claim(addr) {
-                return Claim::Claimed(Claimed::new(id, addr, record));
-            }
+        let (id, record) = self.candidate(addr);
+        if record.claim(addr) {
+            return Claim::Claimed(Claimed::new(id, addr, record));
         }
         match self.owner_of(addr) {
             Some(owner) => Claim::Ask { owner },
@@ -162,23 +159,21 @@ impl Index {
         self.caches.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
     }
 
-    /// The record that probably describes the block at `addr`.
-    #[inline]
-    pub(super) fn candidate(&self, addr: u64) -> Id {
-        let Some(cell) = self.cell(addr) else { return NONE };
-        let id = cell.load(Ordering::Acquire);
+    /// The record that probably describes the block at `addr`; that of [`NONE`], which never does, if none is likely.
+    #[inline(always)]
+    pub(super) fn candidate(&self, addr: u64) -> (Id, &Record) {
+        let id = self.cell(addr).map_or(NONE, |cell| cell.load(Ordering::Acquire));
         let record = self.arena.get(id);
-        let (start, State::Slab) = record.word() else { return id };
-        let Some(offset) = addr.checked_sub(start) else { return NONE };
+        let (start, State::Slab) = record.word() else { return (id, record) };
+        let offset = addr.wrapping_sub(start);
         let class = class((record.tag() & 255) as usize);
-        // The cell may be out of date, and the slab of this record anywhere below.
-        if offset >= u64::from(class.slab) {
-            return NONE;
-        }
-        record.first().wrapping_add(class.object_at(offset))
+        // The cell may be out of date, and the slab of this record anywhere.
+        let object =
+            if offset < u64::from(class.slab) { record.first().wrapping_add(class.object_at(offset)) } else { NONE };
+        (object, self.arena.get(object))
     }
 
-    #[inline]
+    #[inline(always)]
     fn cell(&self, addr: u64) -> Option<&AtomicU32> {
         let (root, middle, leaf) = split(addr);
         self.root.get(root)?.get()?[middle].get()?.get(leaf)

@@ -171,6 +171,13 @@ impl Record {
         self.word.store(pack(addr, state), Ordering::Release);
     }
 
+    /// [`Record::set_word`] by an exchange: the model checker does not order a plain store between other threads' exchanges,
+    /// which every processor does.
+    #[cfg(all(test, loom))]
+    pub fn overwrite(&self, addr: u64, state: State) {
+        self.word.swap(pack(addr, state), Ordering::Release);
+    }
+
     pub fn set_state(&self, state: State) {
         self.set_word(self.addr(), state);
     }

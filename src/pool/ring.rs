@@ -308,8 +308,8 @@ mod model {
                 let world = Arc::clone(&world);
                 thread::spawn(move || {
                     // And the record describes a block of the next context at once.
-                    world.records[1].set_word(0, State::Unused);
-                    world.records[1].set_word(ADDR + 512, State::Live);
+                    world.records[1].overwrite(0, State::Unused);
+                    world.records[1].overwrite(ADDR + 512, State::Live);
                 })
             };
             let (next, _) = world.ring.pop(&world.records, 1);

@@ -491,5 +491,5 @@ fn real_threads_beside_a_drain_never_share_a_block() {
 }
 
 fn heap_size(addr: u64, index: &Index) -> u64 {
-    index.arena.get(index.candidate(addr)).size()
+    index.candidate(addr).1.size()
 }
