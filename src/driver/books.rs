@@ -58,8 +58,7 @@ impl DeviceBooks {
         };
         tracing::info!(
             ?oom,
-            fragmentation =
-                fragmentation(usage.free(), usage.largest_free),
+            fragmentation = fragmentation(usage.free(), usage.largest_free),
             "out of memory"
         );
         let mut ooms = self.ooms.lock();

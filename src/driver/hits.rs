@@ -23,7 +23,9 @@ impl<G: Gpu> Server<G> {
             return self.take(bytes, rounded, fit_of(rounded), true, false);
         }
         let need = cached_need(rounded);
-        let Some(cache) = self.cache() else { return self.take(bytes, rounded, fit_of(rounded), true, false) };
+        let Some(cache) = self.cache() else {
+            return self.take(bytes, rounded, fit_of(rounded), true, false);
+        };
         match cache.pop(need, bytes, self.fence.retired()) {
             Popped::Block(address) => Some(address),
             popped => self.try_further(cache, popped, bytes, need),

@@ -206,7 +206,8 @@ impl<G: Gpu> Server<G> {
             return false;
         }
         let inner = self.inner.lock();
-        self.served(&inner) - inner.served_at_barrier >= SERVED_PER_BARRIER && inner.heap.epoch_needed(rounded).is_some()
+        self.served(&inner) - inner.served_at_barrier >= SERVED_PER_BARRIER
+            && inner.heap.epoch_needed(rounded).is_some()
     }
 
     /// What to do about a request that no clean memory serves.

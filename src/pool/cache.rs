@@ -25,34 +25,21 @@ const STEP: u64 = 128 << 10;
 const LARGE_BITS: u32 = 4;
 const LARGE: usize = 1 << LARGE_BITS;
 pub(super) const RINGS: usize = CLASSES + LARGE;
-/// Cells of a ring: of the smaller half of the classes, of the larger half, of exact sizes.
-const CELLS: [u32; 3] = [64, 32, 32];
+/// Cells of a ring.
+const CELLS: u32 = 32;
 /// Frees that find their ring taken by another size before it changes hands.
 const PATIENCE: u32 = 16;
 /// Objects taken from the heap at once when a ring is empty.
 pub(super) const LENT: u32 = 16;
 
 /// Frees between two seals: larger blocks, of which fewer go round, count for more.
-const SEAL_EVERY: u32 = 48;
-const WEIGHTS: [(u64, u32); 2] = [(8 << 10, 1), (512 << 10, 2)];
+const SEAL_EVERY: u32 = 32;
+const WEIGHTS: [(u64, u32); 2] = [(SMALL_MAX, 1), (512 << 10, 2)];
 const LAST_WEIGHT: u32 = 4;
 /// Allocations between two looks at the sealed epochs once a look was in vain.
 const POLL_EVERY: u32 = 16;
 
-const fn cells_of(ring: usize) -> u32 {
-    if ring < CLASSES / 2 {
-        CELLS[0]
-    } else if ring < CLASSES {
-        CELLS[1]
-    } else {
-        CELLS[2]
-    }
-}
-
-const _: () = assert!(
-    (CLASSES as u32 / 2) * (CELLS[0] + CELLS[1]) + LARGE as u32 * CELLS[2] <= 1 << Place::CELL_BITS,
-    "every cell has a number"
-);
+const _: () = assert!(RINGS as u32 * CELLS <= 1 << Place::CELL_BITS, "every cell has a number");
 
 /// The cache of one thread for one heap. All but [`Cache::owner`] is for the thread that has it.
 #[repr(align(128))]
@@ -110,12 +97,7 @@ fn load(figure: &AtomicU64) -> u64 {
 
 impl Cache {
     pub(super) fn new(number: u32, owner: u32, index: &'static Index) -> Cache {
-        let mut first = 0;
-        let rings = std::array::from_fn(|ring| {
-            let cells = cells_of(ring);
-            first += cells;
-            Ring::new(number, first - cells, cells)
-        });
+        let rings = std::array::from_fn(|ring| Ring::new(number, ring as u32 * CELLS, CELLS));
         Cache {
             owner,
             taken: AtomicBool::new(true),
@@ -196,7 +178,8 @@ impl Cache {
                 let record = arena.get(id);
                 record.set_requested(requested);
                 // Above the numbers that the heap gives, and no other's.
-                record.set_serial((u64::from(self.number()) + 1) << 38 | self.tally.allocs() & ((1 << 38) - 1));
+                record
+                    .set_serial((u64::from(self.number()) + 1) << 38 | self.tally.allocs() & ((1 << 38) - 1));
                 self.tally.alloc(size, requested);
                 self.shrink(size);
                 Popped::Block(addr)
@@ -269,11 +252,11 @@ impl Cache {
         self.to_poll.store(POLL_EVERY, Ordering::Relaxed);
     }
 
-    /// Whether the ring for `need` is at least three quarters full, or as full as it may get: its blocks go round, and more of them
+    /// Whether the ring for `need` is nearly full, or as full as it may get: its blocks go round, and more of them
     /// would not help.
     pub fn goes_round(&self, need: u64) -> bool {
         self.ring_for(need).is_some_and(|(ring, size)| {
-            self.rings[ring].len() * 4 >= self.rings[ring].capacity() * 3 || !self.has_room(size)
+            self.rings[ring].len() * 8 >= self.rings[ring].capacity() * 7 || !self.has_room(size)
         })
     }
 
@@ -352,7 +335,8 @@ impl Kept<'_> {
         cache.rings[ring].publish(id, epoch);
         cache.grow(size);
         cache.tally.free(size, requested);
-        let weight = WEIGHTS.iter().find(|(upto, _)| size <= *upto).map_or(LAST_WEIGHT, |(_, weight)| *weight);
+        let weight =
+            WEIGHTS.iter().find(|(upto, _)| size <= *upto).map_or(LAST_WEIGHT, |(_, weight)| *weight);
         let left = cache.to_seal.load(Ordering::Relaxed);
         if left > weight {
             cache.to_seal.store(left - weight, Ordering::Relaxed);

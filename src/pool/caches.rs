@@ -67,7 +67,7 @@ pub enum Drain {
 pub struct Caches {
     owner: u32,
     index: &'static Index,
-    caches: [OnceLock<Box<Cache>>; MOST],
+    list: [OnceLock<Box<Cache>>; MOST],
     made: AtomicU32,
     making: Mutex<()>,
     depots: [Mutex<Depot>; CLASSES],
@@ -81,7 +81,7 @@ impl Caches {
         Caches {
             owner,
             index,
-            caches: [const { OnceLock::new() }; MOST],
+            list: [const { OnceLock::new() }; MOST],
             made: AtomicU32::new(0),
             making: Mutex::new(()),
             depots: std::array::from_fn(|_| Mutex::default()),
@@ -91,7 +91,7 @@ impl Caches {
 
     fn all(&self) -> impl Iterator<Item = &Cache> {
         let made = self.made.load(Ordering::Acquire) as usize;
-        self.caches[..made].iter().filter_map(|slot| slot.get().map(|cache| &**cache))
+        self.list[..made].iter().filter_map(|slot| slot.get().map(|cache| &**cache))
     }
 
     /// A cache for the calling thread, to be [left](Cache::leave) when the thread ends; `None` if there are too many.
@@ -104,7 +104,7 @@ impl Caches {
         }
         let _one_at_a_time = self.making.lock();
         let made = self.made.load(Ordering::Relaxed);
-        let slot = self.caches.get(made as usize)?;
+        let slot = self.list.get(made as usize)?;
         let number = self.index.next_cache()?;
         let cache = slot.get_or_init(|| Box::new(Cache::new(number, self.owner, self.index)));
         self.made.store(made + 1, Ordering::Release);
@@ -171,7 +171,9 @@ impl Caches {
         };
         let arena = &self.index.arena;
         for cache in self.all() {
-            for (_, ring) in cache.rings().enumerate().filter(|(ring, cells)| needed(*ring) && cells.len() > 0) {
+            for (_, ring) in
+                cache.rings().enumerate().filter(|(ring, cells)| needed(*ring) && cells.len() > 0)
+            {
                 ring.drain(arena, &now, |(id, addr, epoch)| heap.free_cached(id, addr, epoch));
             }
         }
@@ -247,7 +249,11 @@ impl Caches {
         for depot in &self.depots {
             let depot = depot.lock();
             let blocks = depot.batches.iter().flat_map(Batch::blocks);
-            held.extend(blocks.filter(|&(id, addr)| arena.get(id).is_cached_at(addr, Place::BETWEEN)).map(|(id, _)| id));
+            held.extend(
+                blocks
+                    .filter(|&(id, addr)| arena.get(id).is_cached_at(addr, Place::BETWEEN))
+                    .map(|(id, _)| id),
+            );
         }
         held
     }

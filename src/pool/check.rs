@@ -135,13 +135,20 @@ impl Heap {
         self.check_queue(&mut pending)?;
         let filled = self.slabs.iter().filter(|slab| slab.block != NONE).count();
         ensure!(slabs == filled, "{slabs} slabs where {filled} are listed");
-        let gauges = &self.gauges;
         ensure!(sums.cached.is_empty(), "caches have {:?}, which are not cached blocks", sums.cached);
+        let counted = self.counted(caches);
+        ensure!(sums == counted, "found {sums:?}, counted {counted:?}");
+        Ok(())
+    }
+
+    /// What the books say, with what the caches have counted.
+    fn counted(&self, caches: Option<&Caches>) -> Sums {
+        let gauges = &self.gauges;
         let mut usage = self.usage();
         if let Some(caches) = caches {
             caches.add_to(&mut usage);
         }
-        let counted = Sums {
+        Sums {
             requested: usage.requested.current,
             allocated: usage.allocated.current,
             reserved: gauges.reserved.current,
@@ -152,9 +159,7 @@ impl Heap {
             idle: gauges.idle,
             live_blocks: usage.live_blocks,
             cached: HashSet::new(),
-        };
-        ensure!(sums == counted, "found {sums:?}, counted {counted:?}");
-        Ok(())
+        }
     }
 
     fn check_pages(&self, id: Id, region: &Region) -> Result<(), String> {

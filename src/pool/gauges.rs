@@ -124,7 +124,9 @@ impl Usage {
 
     /// What is below zero, because a thread counted something while its figures were read, is zero.
     pub(super) fn clamp(&mut self) {
-        let figures = [&mut self.requested, &mut self.allocated].into_iter().flat_map(|gauge| [&mut gauge.current, &mut gauge.peak]);
+        let figures = [&mut self.requested, &mut self.allocated]
+            .into_iter()
+            .flat_map(|gauge| [&mut gauge.current, &mut gauge.peak]);
         for figure in figures.chain([&mut self.live_blocks]) {
             if figure.cast_signed() < 0 {
                 *figure = 0;

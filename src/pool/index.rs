@@ -168,8 +168,11 @@ impl Index {
         let offset = addr.wrapping_sub(start);
         let class = class((record.tag() & 255) as usize);
         // The cell may be out of date, and the slab of this record anywhere.
-        let object =
-            if offset < u64::from(class.slab) { record.first().wrapping_add(class.object_at(offset)) } else { NONE };
+        let object = if offset < u64::from(class.slab) {
+            record.first().wrapping_add(class.object_at(offset))
+        } else {
+            NONE
+        };
         (object, self.arena.get(object))
     }
 

@@ -197,7 +197,15 @@ impl Record {
     fn take_live(&self, addr: u64, becomes: u64) -> bool {
         let live = pack(addr, State::Live);
         addr.is_multiple_of(GRANULE)
-            && self.word.compare_exchange(live, pack(addr, State::Unused) | becomes, Ordering::SeqCst, Ordering::Acquire).is_ok()
+            && self
+                .word
+                .compare_exchange(
+                    live,
+                    pack(addr, State::Unused) | becomes,
+                    Ordering::SeqCst,
+                    Ordering::Acquire,
+                )
+                .is_ok()
     }
 
     /// Gives the block that is cached at `place` to the program and returns its address; `None` if another block is there,

@@ -197,7 +197,10 @@ impl Ring {
         let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
         let cells = (0..tail.wrapping_sub(head)).map(|n| head.wrapping_add(n));
         let named = cells.map(|at| (self.cell(at).id.load(Ordering::Relaxed), self.place(at)));
-        named.filter(|&(id, place)| records.get(id).is_cached_at(records.get(id).addr(), place)).map(|(id, _)| id).collect()
+        named
+            .filter(|&(id, place)| records.get(id).is_cached_at(records.get(id).addr(), place))
+            .map(|(id, _)| id)
+            .collect()
     }
 }
 
@@ -265,7 +268,10 @@ mod model {
                     if let Some((id, addr, epoch)) = got {
                         assert_eq!((id, addr), (1, ADDR));
                         // Nobody can have freed it again since.
-                        assert!(epoch >= world.freed_under.load(Ordering::SeqCst), "freed later than {epoch}");
+                        assert!(
+                            epoch >= world.freed_under.load(Ordering::SeqCst),
+                            "freed later than {epoch}"
+                        );
                     }
                     got.is_some()
                 })

@@ -1,27 +1,39 @@
 //! The heap with caches in front, as the server uses them: random actions of four simulated threads against a naive list,
-//! real threads beside a drain, and the cases that have a name.
-
-use std::collections::HashMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+//! and the cases that have a name.
 
 use proptest::prelude::*;
 
-use super::super::{CACHED_MAX, Cache, Caches, Claim, Drain, Epoch, Fit, Freed, Heap, Index, Popped, Rules, cached_need};
+use super::super::{
+    CACHED_MAX, Cache, Caches, Claim, Drain, Epoch, Fit, Freed, Heap, Index, Popped, Rules, cached_need,
+};
 use super::{MIB, index};
 
 const THREADS: usize = 4;
 
 #[derive(Clone, Debug)]
-enum Step {
-    Alloc { thread: usize, bytes: u64 },
-    Free { thread: usize, which: usize },
-    FreeAgain { which: usize },
+pub enum Step {
+    Alloc {
+        thread: usize,
+        bytes: u64,
+    },
+    Free {
+        thread: usize,
+        which: usize,
+    },
+    FreeAgain {
+        which: usize,
+    },
     Seal,
-    Retire { lag: u64 },
-    Drain { like: Option<u64> },
+    Retire {
+        lag: u64,
+    },
+    Drain {
+        like: Option<u64>,
+    },
     /// The thread ends; the next thing that it does is another thread's first.
-    End { thread: usize },
+    End {
+        thread: usize,
+    },
     GiveBack,
     Clear,
 }
@@ -32,24 +44,24 @@ struct Freedom {
     epoch: Epoch,
 }
 
-struct Run {
-    heap: Heap,
-    index: &'static Index,
-    caches: &'static Caches,
+pub struct Run {
+    pub heap: Heap,
+    pub index: &'static Index,
+    pub caches: &'static Caches,
     threads: [Option<&'static Cache>; THREADS],
     /// Address, requested bytes and size.
-    live: Vec<(u64, u64, u64)>,
+    pub live: Vec<(u64, u64, u64)>,
     freed: Vec<Freedom>,
     gone: Vec<u64>,
     next: u64,
-    epoch: Epoch,
-    retired: Epoch,
+    pub epoch: Epoch,
+    pub retired: Epoch,
     peak: u64,
     allocs: u64,
 }
 
 impl Run {
-    fn new() -> Run {
+    pub fn new() -> Run {
         let index = index();
         Run {
             heap: Heap::new(3, index, Rules::default()),
@@ -67,12 +79,12 @@ impl Run {
         }
     }
 
-    fn cache(&mut self, thread: usize) -> &'static Cache {
+    pub fn cache(&mut self, thread: usize) -> &'static Cache {
         let caches = self.caches;
         self.threads[thread].get_or_insert_with(|| caches.enter().expect("few threads"))
     }
 
-    fn drain(&mut self, which: Drain) {
+    pub fn drain(&mut self, which: Drain) {
         let now = self.epoch;
         self.caches.drain(&mut self.heap, which, || now);
     }
@@ -109,7 +121,7 @@ impl Run {
         addr
     }
 
-    fn alloc(&mut self, thread: usize, bytes: u64) {
+    pub fn alloc(&mut self, thread: usize, bytes: u64) {
         let addr = self.serve(thread, bytes);
         self.allocs += 1;
         let view = self.heap.find(addr).expect("a block that was just handed out");
@@ -120,14 +132,18 @@ impl Run {
         }
         for old in &self.freed {
             let apart = end <= old.addr || old.addr + old.size <= addr;
-            assert!(apart || old.epoch <= self.retired, "{addr:#x} is reused before epoch {} is over", old.epoch);
+            assert!(
+                apart || old.epoch <= self.retired,
+                "{addr:#x} is reused before epoch {} is over",
+                old.epoch
+            );
         }
         self.freed.retain(|old| old.epoch > self.retired);
         self.live.push((addr, bytes, view.size));
         self.peak = self.peak.max(self.live.iter().map(|(_, bytes, _)| bytes).sum());
     }
 
-    fn free(&mut self, thread: usize, which: usize) {
+    pub fn free(&mut self, thread: usize, which: usize) {
         if self.live.is_empty() {
             return;
         }
@@ -156,7 +172,7 @@ impl Run {
         self.gone.push(addr);
     }
 
-    fn step(&mut self, step: &Step) {
+    pub fn step(&mut self, step: &Step) {
         match *step {
             Step::Alloc { thread, bytes } => self.alloc(thread % THREADS, bytes),
             Step::Free { thread, which } => self.free(thread % THREADS, which),
@@ -207,7 +223,7 @@ impl Run {
     }
 
     /// Everything that is freed can go back, wherever it was cached.
-    fn end(&mut self) {
+    pub fn end(&mut self) {
         while !self.live.is_empty() {
             self.free(1, 0);
         }
@@ -334,162 +350,4 @@ fn what_one_thread_frees_another_gets_without_the_heap() {
         })
         .count();
     assert_eq!((got, run.heap.clock()), (320, served_by_heap));
-}
-
-#[test]
-fn caches_together_hold_a_bounded_amount() {
-    let mut run = Run::new();
-    let mut held = Vec::new();
-    for size in [MIB, 500_000, 32_768, 8192, 512] {
-        for _ in 0..40 {
-            for _ in 0..64 {
-                run.alloc(0, size);
-            }
-            // Another thread each time: none of them gives anything back.
-            let cache = run.caches.enter().expect("few");
-            for (addr, ..) in std::mem::take(&mut run.live) {
-                match run.index.keep(addr, |_| Some(cache)) {
-                    Freed::Kept(kept) => {
-                        kept.put(0);
-                    }
-                    _ => held.push(addr),
-                }
-            }
-        }
-    }
-    let live: u64 = held.iter().map(|addr| run.heap.find(*addr).expect("live").size).sum();
-    let cached = run.heap.reserved().current - live;
-    assert!(cached <= 40 * MIB, "{} MiB are cached", cached / MIB);
-    run.drain(Drain::All);
-    run.heap.check_with(Some(run.caches)).unwrap();
-}
-
-#[test]
-fn threads_that_end_leave_their_caches_to_the_next() {
-    let mut run = Run::new();
-    let mut caches = Vec::new();
-    for _ in 0..64 {
-        for _ in 0..8 {
-            run.alloc(0, 4096);
-        }
-        while !run.live.is_empty() {
-            run.free(0, 0);
-        }
-        run.retired = run.epoch;
-        caches.push(std::ptr::from_ref(run.cache(0)));
-        run.step(&Step::End { thread: 0 });
-    }
-    caches.dedup();
-    assert_eq!(caches.len(), 1, "one cache for 64 threads, one after the other");
-    assert_eq!(run.heap.reserved().current, 2 * MIB);
-    run.end();
-}
-
-/// Threads that allocate, hand over and free, while another drains all the time and counts epochs on: every block has one
-/// holder, and none is handed out before its epoch is over.
-#[test]
-fn real_threads_beside_a_drain_never_share_a_block() {
-    const ROUNDS: u64 = 3_000;
-    let index = index();
-    let heap = Mutex::new(Heap::new(3, index, Rules::default()));
-    let caches: &'static Caches = Box::leak(Box::new(Caches::new(3, index)));
-    assert!(heap.lock().unwrap().add_region(1 << 40, 64 * MIB));
-    let (epoch, retired) = (AtomicU64::new(1), AtomicU64::new(0));
-    let holders: Mutex<HashMap<u64, Option<Epoch>>> = Mutex::default();
-    let shelf: Mutex<Vec<u64>> = Mutex::default();
-    let stop = AtomicBool::new(false);
-    let alloc = |cache: &Cache, bytes: u64| {
-        let over = retired.load(Ordering::SeqCst);
-        if let Popped::Block(addr) = cache.pop(bytes, bytes, over) {
-            return Some(addr);
-        }
-        if caches.refill(cache, bytes, over)
-            && let Popped::Block(addr) = cache.pop(bytes, bytes, over)
-        {
-            return Some(addr);
-        }
-        let mut heap = heap.lock().unwrap();
-        heap.settle(cache);
-        let addr = heap.alloc(bytes, bytes, Fit::Any, over)?;
-        heap.lend(cache, addr, bytes);
-        Some(addr)
-    };
-    let free = |cache: &'static Cache, addr: u64, bytes: u64| match index.keep(addr, |_| Some(cache)) {
-        Freed::Kept(kept) => {
-            kept.put(epoch.load(Ordering::SeqCst));
-        }
-        Freed::Claimed(claimed) => heap.lock().unwrap().free(claimed, epoch.load(Ordering::SeqCst)),
-        Freed::No => {
-            let batch = caches.relieve(cache, bytes);
-            let mut heap = heap.lock().unwrap();
-            let claim = match index.claim(addr) {
-                Claim::Ask { .. } => heap.claim(addr),
-                decided => decided,
-            };
-            let Claim::Claimed(claimed) = claim else { panic!("{addr:#x} gave {claim:?}") };
-            heap.free(claimed, epoch.load(Ordering::SeqCst));
-            if let Some(batch) = batch {
-                heap.take_batch(&batch);
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..3u64)
-            .map(|number| {
-                let (alloc, free, holders, shelf, epoch, retired) = (&alloc, &free, &holders, &shelf, &epoch, &retired);
-                scope.spawn(move || {
-                    let cache = caches.enter().expect("few");
-                    for round in 0..ROUNDS {
-                        let bytes = [512, 4096, 40_960][(round + number) as usize % 3];
-                        if let Some(addr) = alloc(cache, bytes) {
-                            let before = holders.lock().unwrap().insert(addr, None);
-                            let over = retired.load(Ordering::SeqCst);
-                            match before {
-                                Some(None) => panic!("{addr:#x} has two holders"),
-                                Some(Some(freed)) => assert!(freed <= over, "{addr:#x} is pending"),
-                                None => {}
-                            }
-                            shelf.lock().unwrap().push(addr);
-                        }
-                        // Mostly another thread's.
-                        let taken = {
-                            let mut shelf = shelf.lock().unwrap();
-                            (shelf.len() > 40).then(|| shelf.swap_remove(round as usize % 40))
-                        };
-                        if let Some(addr) = taken {
-                            // Not later than the free will be.
-                            holders.lock().unwrap().insert(addr, Some(epoch.load(Ordering::SeqCst)));
-                            let bytes = heap_size(addr, index);
-                            free(cache, addr, bytes);
-                        }
-                    }
-                    cache.leave();
-                })
-            })
-            .collect();
-        let (stop, heap, epoch, retired) = (&stop, &heap, &epoch, &retired);
-        scope.spawn(move || {
-            while !stop.load(Ordering::Relaxed) {
-                let before = epoch.fetch_add(1, Ordering::SeqCst);
-                caches.drain(&mut heap.lock().unwrap(), Drain::All, || epoch.load(Ordering::SeqCst));
-                retired.fetch_max(before.saturating_sub(2), Ordering::SeqCst);
-                std::thread::yield_now();
-            }
-        });
-        for worker in workers {
-            worker.join().expect("no assertion failed");
-        }
-        stop.store(true, Ordering::Relaxed);
-    });
-    let mut heap = heap.into_inner().unwrap();
-    heap.check_with(Some(caches)).unwrap();
-    caches.drain(&mut heap, Drain::All, || 0);
-    let mut usage = heap.usage();
-    caches.add_to(&mut usage);
-    assert_eq!(usage.live_blocks, shelf.into_inner().unwrap().len() as u64);
-    heap.check_with(Some(caches)).unwrap();
-}
-
-fn heap_size(addr: u64, index: &Index) -> u64 {
-    index.candidate(addr).1.size()
 }
