@@ -39,20 +39,22 @@ impl<G: Gpu> Server<G> {
             Popped::Block(address) => Ok(address),
             other => Err(other),
         };
-        if let Popped::Waiting(epoch) = popped
-            && cache.may_poll()
-        {
-            // Blocks that have gone round a ring were freed long ago, also where nobody has sealed since.
-            if cache.goes_round(need) {
-                self.fence.refresh(epoch);
-            } else if self.fence.newest_sealed() > self.fence.retired() {
-                self.fence.poll();
+        if let Popped::Waiting(epoch) = popped {
+            // Blocks that fill their ring were freed long ago, also where nobody has sealed since. With fewer of them one more
+            // from the heap costs less than a question.
+            let (round, sealed) = (cache.goes_round(need), self.fence.newest_sealed() > self.fence.retired());
+            if (round || sealed) && cache.may_poll() {
+                if round {
+                    self.fence.refresh(epoch);
+                } else {
+                    self.fence.poll();
+                }
+                match again() {
+                    Ok(address) => return Some(address),
+                    Err(other) => popped = other,
+                }
+                cache.polled_in_vain();
             }
-            match again() {
-                Ok(address) => return Some(address),
-                Err(other) => popped = other,
-            }
-            cache.polled_in_vain();
         }
         let empty = popped == Popped::Empty;
         if empty

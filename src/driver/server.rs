@@ -12,6 +12,7 @@ use crate::policy::Rounding;
 use crate::pool::{Caches, Claim, Claimed, Drain, Epoch, Fit, Heap, Idle, Index, Rules, Usage, local};
 use crate::report::model::DriverTime;
 use crate::stats::{Counts, SizeHistogram};
+use crate::sync::Apart;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
@@ -76,7 +77,7 @@ pub struct Server<G: Gpu> {
     pub(super) owner: u32,
     /// For ever: threads keep references to their caches.
     pub(super) caches: &'static Caches,
-    pub(super) inner: Mutex<Inner>,
+    pub(super) inner: Apart<Mutex<Inner>>,
     pub(super) growing: Mutex<()>,
     pub(super) alive: AtomicBool,
     /// The code of an error that the context will not recover from; 0 for none.
@@ -118,7 +119,7 @@ impl<G: Gpu> Server<G> {
             tuning,
             owner,
             caches: Box::leak(Box::new(Caches::new(owner, index))),
-            inner: Mutex::new(inner),
+            inner: Apart(Mutex::new(inner)),
             growing: Mutex::new(()),
             alive: AtomicBool::new(true),
             sticky,

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::sync::Apart;
 use parking_lot::RwLock;
 
 use super::cache::Cached;
@@ -99,7 +100,7 @@ pub struct Index {
     /// Caches made so far.
     caches: AtomicU32,
     /// What they hold.
-    pub(super) cached: Cached,
+    pub(super) cached: Apart<Cached>,
     pub(super) arena: Arena,
 }
 
@@ -117,7 +118,7 @@ impl Index {
             regions: RwLock::new(BTreeMap::new()),
             moments: AtomicU64::new(0),
             caches: AtomicU32::new(0),
-            cached: Cached::new(),
+            cached: Apart(Cached::new()),
             arena: Arena::new(),
         }
     }
