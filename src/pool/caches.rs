@@ -14,6 +14,7 @@ use super::record::{Id, Place};
 use super::ring::Moved;
 use super::{Epoch, GRANULE};
 use crate::stats::SizeHistogram;
+use crate::sync::patiently;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::OnceLock;
@@ -21,6 +22,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Caches of one heap; more threads than that go without.
 const MOST: usize = 256;
+/// Looks at a lock that is held for less than a microsecond, before time is given to its holder.
+const SPINS: u32 = 1000;
 /// Blocks of a batch.
 const BATCH: usize = 32;
 
@@ -189,8 +192,11 @@ impl Caches {
         if !self.stocked.load(Ordering::Acquire) {
             return VecDeque::new();
         }
-        let mut depot = self.depots[number].lock();
-        self.empty_locked(number, &mut depot)
+        // The end of the process may have stopped the thread that has the lock, for good: then the depot is left alone.
+        let depot = (0..SPINS).find_map(|_| self.depots[number].try_lock().or_else(pause));
+        depot
+            .or_else(|| patiently(&self.depots[number]))
+            .map_or_else(VecDeque::new, |mut depot| self.empty_locked(number, &mut depot))
     }
 
     fn empty_locked(&self, number: usize, depot: &mut MutexGuard<'_, Depot>) -> VecDeque<Batch> {
@@ -266,6 +272,11 @@ impl Heap {
             self.free_cached(id, addr, batch.epoch);
         }
     }
+}
+
+fn pause<T>() -> Option<T> {
+    std::hint::spin_loop();
+    None
 }
 
 /// Bytes that a request of `rounded` bytes takes of a cache: the next multiple of 512.
