@@ -52,6 +52,7 @@ pub struct Cache {
     granted: AtomicU64,
     to_seal: AtomicU32,
     to_poll: AtomicU32,
+    /// The epoch at which this thread would have sealed last; 0 before.
     seen_epoch: AtomicU64,
     pub(super) tally: Tally,
     /// Exact sizes, and how often another size has met them.
@@ -343,7 +344,8 @@ impl Kept<'_> {
             return false;
         }
         cache.to_seal.store(SEAL_EVERY, Ordering::Relaxed);
-        let due = load(&cache.seen_epoch) == epoch;
+        let seen = load(&cache.seen_epoch);
+        let due = seen == epoch || seen == 0;
         // The seal that is due ends this epoch.
         cache.seen_epoch.store(if due { epoch + 1 } else { epoch }, Ordering::Relaxed);
         due
