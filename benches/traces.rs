@@ -25,6 +25,8 @@ const TRACES: [(&str, &[u8]); 3] = [
 /// Lag, and allocations between waits.
 const MODES: [(u64, u64); 6] =
     [(0, u64::MAX), (16, u64::MAX), (256, u64::MAX), (256, 16), (4096, u64::MAX), (4096, 16)];
+/// Requests between two drains for the sake of a tighter fit.
+const SERVED_PER_DRAIN: u64 = 4;
 const TIMED_RUNS: usize = 5;
 
 #[derive(Clone, Copy)]
@@ -56,6 +58,7 @@ struct Player {
     lag: u64,
     spacing: u64,
     since_wait: u64,
+    since_drain: u64,
     waited: u64,
     frees: u64,
     live: u64,
@@ -80,6 +83,7 @@ impl Player {
             lag,
             spacing,
             since_wait: 0,
+            since_drain: 0,
             waited: 0,
             frees: 0,
             live: 0,
@@ -98,6 +102,7 @@ impl Player {
 
     fn alloc(&mut self, id: usize, bytes: u64) {
         self.since_wait += 1;
+        self.since_drain += 1;
         let addr = self.serve(bytes);
         self.held[id] = (addr, bytes);
         self.live += bytes;
@@ -128,7 +133,8 @@ impl Player {
         let mut addr = None;
         if self.since_wait >= self.spacing && bytes > SMALL_MAX {
             addr = self.heap.alloc(bytes, bytes, Fit::Tight, retired);
-            if addr.is_none() && need > CACHED_MAX {
+            if addr.is_none() && need > CACHED_MAX && self.since_drain >= SERVED_PER_DRAIN {
+                self.since_drain = 0;
                 self.drain(Drain::Like(bytes));
                 addr = self.heap.alloc(bytes, bytes, Fit::Tight, retired);
             }
@@ -137,9 +143,10 @@ impl Player {
             }
         }
         let retired = self.retired();
-        if addr.is_none() && need > CACHED_MAX {
+        if addr.is_none() && need > CACHED_MAX && self.since_drain >= SERVED_PER_DRAIN {
             addr = self.heap.alloc(bytes, bytes, Fit::Tight, retired);
             if addr.is_none() {
+                self.since_drain = 0;
                 self.drain(Drain::Like(bytes));
             }
         }

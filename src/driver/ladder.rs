@@ -15,12 +15,14 @@
 use super::server::{Inner, ROTATED_MAX, Server};
 use super::{CuResult, Gpu};
 use crate::policy::gc::{self, FreeRegion};
-use crate::pool::{Drain, Epoch, Fit, SMALL_MAX};
+use crate::pool::{CACHED_MAX, Drain, Epoch, Fit, SMALL_MAX};
 use std::time::Instant;
 
 /// Requests served between two waits that are not forced: with 16 a wait costs a program of overlapping streams nothing
 /// measurable, with one it costs it all overlap.
 const SERVED_PER_BARRIER: u64 = 16;
+/// Requests served between two drains for the sake of a tighter fit.
+const SERVED_PER_DRAIN: u64 = 4;
 /// Misses are close when fewer requests than this lie between them.
 const SERVED_PER_MISS: u64 = 32;
 /// So many close misses in a row show a loop that has too few blocks in rotation.
@@ -112,7 +114,7 @@ impl<G: Gpu> Server<G> {
         {
             return Ok(address);
         }
-        self.drain(Drain::Like(rounded));
+        self.drain_alike(rounded);
         if self.wait_is_due(rounded) {
             let sealed = self.fence.newest_sealed();
             // A driver without context-wide events seals nothing; waiting for all is what it can do.
@@ -179,6 +181,17 @@ impl<G: Gpu> Server<G> {
         self.drain(Drain::All);
         self.wait_for_all();
         search().ok_or(failure)
+    }
+
+    /// Takes back what other threads have cached and what may join to serve the request: for a large one not each time, for
+    /// its search has not failed yet.
+    fn drain_alike(&self, rounded: u64) {
+        let mut inner = self.inner.lock();
+        let served = self.served(&inner);
+        if rounded <= CACHED_MAX || served - inner.served_at_drain >= SERVED_PER_DRAIN {
+            inner.served_at_drain = served;
+            self.drain_locked(&mut inner.heap, Drain::Like(rounded));
+        }
     }
 
     /// Counts a miss, and says whether to answer it with more memory in rotation rather than with questions: a miss costs a

@@ -56,6 +56,8 @@ pub(super) struct Inner {
     pub frees_to_seal: u32,
     /// Requests served before the last wait.
     pub served_at_barrier: u64,
+    /// Requests served before the caches were last drained for one large request.
+    pub served_at_drain: u64,
     /// Requests served before the last miss, and how many misses have followed each other closely.
     pub served_at_miss: u64,
     pub close_misses: u32,
@@ -102,6 +104,7 @@ impl<G: Gpu> Server<G> {
             allocs_to_poll: ALLOCS_PER_POLL,
             frees_to_seal: FREES_PER_SEAL,
             served_at_barrier: 0,
+            served_at_drain: 0,
             served_at_miss: 0,
             close_misses: 0,
             counts: Counts::default(),
