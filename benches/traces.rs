@@ -13,7 +13,9 @@ use std::io::Read;
 use std::time::Instant;
 
 use flate2::read::GzDecoder;
-use gpucache::pool::{Claim, Fit, Heap, Index, Rules, SMALL_MAX};
+use gpucache::pool::{
+    CACHED_MAX, Cache, Caches, Claim, Drain, Fit, Freed, Heap, Index, Popped, Rules, SMALL_MAX, cached_need,
+};
 
 const TRACES: [(&str, &[u8]); 3] = [
     ("gpt", include_bytes!("traces/gpt.trace.gz")),
@@ -23,6 +25,8 @@ const TRACES: [(&str, &[u8]); 3] = [
 /// Lag, and allocations between waits.
 const MODES: [(u64, u64); 6] =
     [(0, u64::MAX), (16, u64::MAX), (256, u64::MAX), (256, 16), (4096, u64::MAX), (4096, 16)];
+/// Requests between two drains for the sake of a tighter fit.
+const SERVED_PER_DRAIN: u64 = 4;
 const TIMED_RUNS: usize = 5;
 
 #[derive(Clone, Copy)]
@@ -49,9 +53,12 @@ fn parse(packed: &[u8]) -> Vec<Op> {
 struct Player {
     heap: Heap,
     index: &'static Index,
+    caches: &'static Caches,
+    cache: &'static Cache,
     lag: u64,
     spacing: u64,
     since_wait: u64,
+    since_drain: u64,
     waited: u64,
     frees: u64,
     live: u64,
@@ -67,12 +74,16 @@ struct Player {
 impl Player {
     fn new((lag, spacing): (u64, u64), ids: usize) -> Player {
         let index: &'static Index = Box::leak(Box::new(Index::new()));
+        let caches: &'static Caches = Box::leak(Box::new(Caches::new(0, index)));
         Player {
             heap: Heap::new(0, index, Rules::default()),
             index,
+            caches,
+            cache: caches.enter().expect("the first cache"),
             lag,
             spacing,
             since_wait: 0,
+            since_drain: 0,
             waited: 0,
             frees: 0,
             live: 0,
@@ -90,22 +101,61 @@ impl Player {
     }
 
     fn alloc(&mut self, id: usize, bytes: u64) {
-        let retired = self.retired();
         self.since_wait += 1;
+        self.since_drain += 1;
+        let addr = self.serve(bytes);
+        self.held[id] = (addr, bytes);
+        self.live += bytes;
+        self.live_peak = self.live_peak.max(self.live);
+    }
+
+    fn drain(&mut self, which: Drain) {
+        let now = self.frees;
+        self.caches.drain(&mut self.heap, which, || now);
+    }
+
+    /// What the server does, but for its locks, and for asking the driver what is over.
+    fn serve(&mut self, bytes: u64) -> u64 {
+        let retired = self.retired();
+        let need = cached_need(bytes);
+        let mut lend = false;
+        if need <= CACHED_MAX {
+            let mut popped = self.cache.pop(need, bytes, retired);
+            if popped == Popped::Empty && self.caches.refill(self.cache, need, retired) {
+                popped = self.cache.pop(need, bytes, retired);
+            }
+            if let Popped::Block(addr) = popped {
+                return addr;
+            }
+            lend = popped == Popped::Empty;
+        }
+        self.heap.settle(self.cache);
         let mut addr = None;
         if self.since_wait >= self.spacing && bytes > SMALL_MAX {
             addr = self.heap.alloc(bytes, bytes, Fit::Tight, retired);
+            if addr.is_none() && need > CACHED_MAX && self.since_drain >= SERVED_PER_DRAIN {
+                self.since_drain = 0;
+                self.drain(Drain::Like(bytes));
+                addr = self.heap.alloc(bytes, bytes, Fit::Tight, retired);
+            }
             if addr.is_none() && retired < self.frees {
                 self.wait(self.frees);
             }
         }
         let retired = self.retired();
-        let addr = addr
-            .or_else(|| self.heap.alloc(bytes, bytes, Fit::Any, retired))
-            .unwrap_or_else(|| self.miss(bytes));
-        self.held[id] = (addr, bytes);
-        self.live += bytes;
-        self.live_peak = self.live_peak.max(self.live);
+        if addr.is_none() && need > CACHED_MAX && self.since_drain >= SERVED_PER_DRAIN {
+            addr = self.heap.alloc(bytes, bytes, Fit::Tight, retired);
+            if addr.is_none() {
+                self.since_drain = 0;
+                self.drain(Drain::Like(bytes));
+            }
+        }
+        let addr = addr.or_else(|| self.heap.alloc(bytes, bytes, Fit::Any, retired));
+        let Some(addr) = addr else { return self.miss(bytes) };
+        if lend {
+            self.heap.lend(self.cache, addr, need);
+        }
+        addr
     }
 
     fn wait(&mut self, epoch: u64) {
@@ -114,9 +164,14 @@ impl Player {
         self.waited = self.waited.max(epoch);
     }
 
-    /// What the ladder above the pool does: wait, give idle regions back, grow.
+    /// What the ladder above the pool does: drain, wait, give idle regions back, grow.
     #[cold]
     fn miss(&mut self, bytes: u64) -> u64 {
+        self.drain(Drain::All);
+        let retired = self.retired();
+        if let Some(addr) = self.heap.alloc(bytes, bytes, Fit::Any, retired) {
+            return addr;
+        }
         if let Some(epoch) = self.heap.epoch_needed(bytes) {
             self.wait(epoch);
             if let Some(addr) = self.heap.alloc(bytes, bytes, Fit::Any, epoch) {
@@ -143,17 +198,27 @@ impl Player {
 
     fn free(&mut self, id: usize) {
         let (addr, bytes) = std::mem::take(&mut self.held[id]);
+        self.frees += 1;
+        self.live -= bytes;
+        let cache = self.cache;
+        if let Freed::Kept(kept) = self.index.keep(addr, |_| Some(cache)) {
+            kept.put(self.frees);
+            return;
+        }
         let claim = match self.index.claim(addr) {
             Claim::Ask { .. } => self.heap.claim(addr),
             decided => decided,
         };
         let Claim::Claimed(claimed) = claim else { panic!("{addr:#x} gave {claim:?}") };
-        self.frees += 1;
+        let batch = self.caches.relieve(cache, claimed.size());
+        self.heap.settle(cache);
         self.heap.free(claimed, self.frees);
+        if let Some(batch) = batch {
+            self.heap.take_batch(&batch);
+        }
         if self.lag == 0 {
             self.heap.retire(self.frees);
         }
-        self.live -= bytes;
     }
 
     fn step(&mut self, op: Op) {
@@ -245,7 +310,7 @@ fn pack(ops: &[Op], mode: (u64, u64)) -> (Player, [f64; 2], [(u32, u32, u32); 2]
         counts[phase] = (player.grown, player.given_back, player.waits);
         player.end_phase();
     }
-    player.heap.check().expect("the heap is sound");
+    player.heap.check_with(Some(player.caches)).expect("the heap is sound");
     (player, ratios, counts)
 }
 

@@ -10,7 +10,9 @@
 //! | `fence.rs` | makes freed memory reusable: seals epochs, polls them, waits for them on the device |
 //! | `patience.rs` | how long growth may wait for an idle device |
 //! | `members.rs` | which contexts that concerns |
-//! | `server.rs` | one context's pool: hits, frees, and what is asked of it |
+//! | `hits.rs` | what the calling thread's cache serves and takes back, without a lock |
+//! | `server.rs` | one context's pool: the locked way in and out, and what is asked of it |
+//! | `figures.rs` | what a pool tells a report |
 //! | `ladder.rs` | what a miss tries, in order, until only "out of memory" is left |
 //! | `books.rs` | what all contexts of a device share: account, counts, moments of failure |
 //! | `external.rs` | device memory that the pool does not serve: counted and held under the cap |
@@ -18,7 +20,9 @@
 pub mod books;
 pub mod external;
 pub mod fence;
+pub mod figures;
 pub mod gate;
+mod hits;
 mod ladder;
 mod members;
 #[cfg(any(test, fuzzing))]

@@ -37,9 +37,9 @@ impl Patience {
         (!self.bound.is_zero() && vain + self.bound <= allowed).then_some(self.bound)
     }
 
-    /// A wait took so long, and was for nothing.
+    /// A wait took so long, and was for nothing. What it took beyond its bound was not its own.
     pub fn in_vain(&self, took: Duration) {
-        self.vain_ns.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+        self.vain_ns.fetch_add(took.min(self.bound).as_nanos() as u64, Ordering::Relaxed);
     }
 }
 
@@ -64,7 +64,8 @@ mod tests {
     #[test]
     fn time_earns_new_waits() {
         let patience = Patience::new(Duration::from_micros(100));
-        patience.in_vain(Duration::from_micros(201));
+        patience.in_vain(Duration::from_micros(100));
+        patience.in_vain(Duration::from_micros(300));
         assert_eq!(patience.next(), None);
         std::thread::sleep(Duration::from_millis(15));
         assert!(patience.next().is_some());

@@ -1,7 +1,7 @@
 //! [`Gpu`] over the real driver: the few functions that the pool calls, given to it by the layer that resolved them.
 
 use super::{Ctx, CuResult, Event, Gpu};
-use std::cell::Cell;
+use crate::pool::local;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
@@ -64,10 +64,6 @@ const EVENT_DISABLE_TIMING: c_uint = 2;
 
 static CALLS: OnceLock<Calls> = OnceLock::new();
 
-thread_local! {
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
-
 /// Gives the driver's functions to this layer; the first call counts.
 pub fn install(calls: Calls) {
     let _ = CALLS.set(calls);
@@ -80,9 +76,9 @@ pub fn calls() -> Option<&'static Calls> {
 
 /// Whether this thread is inside a driver call that the pool makes. A profiler's callback that allocates there must
 /// reach the driver directly: the pool may hold a lock of its own around the call.
-#[inline]
+#[inline(always)]
 pub fn inside() -> bool {
-    INSIDE.get()
+    local::with(|thread| thread.inside.get())
 }
 
 /// Marks the thread as [`inside`] for as long as it lives.
@@ -90,18 +86,18 @@ struct Within(bool);
 
 impl Within {
     fn enter() -> Within {
-        Within(INSIDE.replace(true))
+        Within(local::with(|thread| thread.inside.replace(true)))
     }
 }
 
 impl Drop for Within {
     fn drop(&mut self) {
-        INSIDE.set(self.0);
+        local::with(|thread| thread.inside.set(self.0));
     }
 }
 
 /// The current context of the calling thread, if the driver is up and there is one.
-#[inline]
+#[inline(always)]
 pub fn current_ctx() -> Option<Ctx> {
     let mut handle = std::ptr::null_mut();
     // SAFETY: writes one handle to our local.

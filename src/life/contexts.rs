@@ -13,11 +13,10 @@ use crate::driver::server::{Server, Tuning};
 use crate::driver::{Ctx, CuResult};
 use crate::life::{captures, graphs, green, notes, process};
 use crate::policy::{Conf, DeviceAccount};
-use crate::pool::{Index, Usage};
+use crate::pool::{Caches, Index, Usage, local};
 use crate::report::units::human;
 use crate::stats::{AtomicCounts, ExternalKind};
 use parking_lot::Mutex;
-use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -53,10 +52,6 @@ static CREATING: Mutex<()> = Mutex::new(());
 /// Allocations outside the pools.
 pub static LEDGER: Ledger = Ledger::new();
 
-thread_local! {
-    static LAST: Cell<(usize, u64, usize)> = const { Cell::new((0, 0, 0)) };
-}
-
 /// The index of all pooled addresses.
 pub fn index() -> &'static Index {
     &INDEX
@@ -72,7 +67,7 @@ pub fn fence() -> Option<&'static Fence<RealGpu>> {
 }
 
 /// The pool whose heap is number `owner`.
-#[inline]
+#[inline(always)]
 pub fn by_owner(owner: u32) -> Option<&'static Life> {
     LIFE.get(owner as usize)?.get().map(|life| &**life)
 }
@@ -84,11 +79,11 @@ pub fn all() -> impl Iterator<Item = &'static Life> {
 
 /// The pool of the calling thread's current context, made if there is none yet. `None` without a current context, and
 /// while or after that context is being ended.
-#[inline]
+#[inline(always)]
 pub fn current() -> Option<&'static Life> {
     let ctx = real::current_ctx()?;
     let version = VERSION.load(Ordering::Acquire);
-    let (last, seen, at) = LAST.get();
+    let (last, seen, at) = local::with(|thread| thread.context.get());
     if last == ctx.0 && seen == version {
         return by_owner(at as u32);
     }
@@ -104,7 +99,7 @@ fn look_up(current: Ctx, version: u64) -> Option<&'static Life> {
         None => create(ctx, current).inspect(|_| fence().into_iter().for_each(Fence::settle)),
     };
     let (at, life) = life?;
-    LAST.set((current.0, version, at));
+    local::with(|thread| thread.context.set((current.0, version, at)));
     Some(life)
 }
 
@@ -141,7 +136,9 @@ fn create(ctx: Ctx, current: Ctx) -> Option<(usize, &'static Life)> {
             notes::add(text);
             return None;
         };
-        let server = Server::new(ctx, lived as u32, &INDEX, fence, books, tuning(conf));
+        // For ever, like the slot: threads keep references to their caches.
+        let caches = Box::leak(Box::new(Caches::new(lived as u32, &INDEX)));
+        let server = Server::new(ctx, caches, fence, books, tuning(conf));
         let (id, suspended) = (AtomicU64::new(id), AtomicU64::new(0));
         let life: &'static Life = slot.get_or_init(|| Box::new(Life { server, device, id, suspended }));
         LIVED.store(lived + 1, Ordering::Release);

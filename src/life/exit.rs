@@ -8,7 +8,7 @@ use super::say::NoBrokenPipe;
 use super::scratch::Scratch;
 use super::{contexts, notes, process, say};
 use crate::driver::books::{DeviceBooks, Oom};
-use crate::driver::server::Figures;
+use crate::driver::figures::Figures;
 use crate::policy::conf::ReportTarget;
 use crate::policy::footprint;
 use crate::pool::PAGE;

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::GRANULE;
+use super::caches::Caches;
 use super::classes::{CELL, SMALL_MAX, class};
 use super::heap::{Heap, OBJECT};
 use super::lists::{NO_SLAB, QUARTERS};
@@ -30,6 +31,8 @@ struct Sums {
     objects: u64,
     idle: u64,
     live_blocks: u64,
+    /// Of the blocks that caches have, those that the walk has not met yet.
+    cached: HashSet<Id>,
 }
 
 impl Heap {
@@ -38,8 +41,19 @@ impl Heap {
     /// # Errors
     /// A text that says which invariant is broken, and where.
     pub fn check(&self) -> Result<(), String> {
+        self.check_with(None)
+    }
+
+    /// The same for a heap with caches, while no thread uses them.
+    ///
+    /// # Errors
+    /// As [`Heap::check`].
+    pub fn check_with(&self, caches: Option<&Caches>) -> Result<(), String> {
         let arena = &self.index.arena;
         let mut sums = Sums::default();
+        let held = caches.map(Caches::held).unwrap_or_default();
+        sums.cached = held.iter().copied().collect();
+        ensure!(sums.cached.len() == held.len(), "a block is cached twice: {held:?}");
         let mut clean = HashSet::new();
         let mut pending = HashSet::new();
         let mut slabs = 0;
@@ -83,6 +97,10 @@ impl Heap {
                         busy += 1;
                         sums.live(record.size(), record.requested());
                     }
+                    State::Cached => {
+                        busy += 1;
+                        ensure!(sums.cached.remove(&id), "block {id} is cached, and no cache has it");
+                    }
                     State::Slab => {
                         let slab = &self.slabs[(record.tag() >> 8) as usize];
                         ensure!(
@@ -117,20 +135,31 @@ impl Heap {
         self.check_queue(&mut pending)?;
         let filled = self.slabs.iter().filter(|slab| slab.block != NONE).count();
         ensure!(slabs == filled, "{slabs} slabs where {filled} are listed");
+        ensure!(sums.cached.is_empty(), "caches have {:?}, which are not cached blocks", sums.cached);
+        let counted = self.counted(caches);
+        ensure!(sums == counted, "found {sums:?}, counted {counted:?}");
+        Ok(())
+    }
+
+    /// What the books say, with what the caches have counted.
+    fn counted(&self, caches: Option<&Caches>) -> Sums {
         let gauges = &self.gauges;
-        let counted = Sums {
-            requested: gauges.requested.current,
-            allocated: gauges.allocated.current,
+        let mut usage = self.usage();
+        if let Some(caches) = caches {
+            caches.add_to(&mut usage);
+        }
+        Sums {
+            requested: usage.requested.current,
+            allocated: usage.allocated.current,
             reserved: gauges.reserved.current,
             pending: gauges.pending,
             clean: gauges.clean,
             slabs: gauges.slabs,
             objects: gauges.objects,
             idle: gauges.idle,
-            live_blocks: gauges.live_blocks,
-        };
-        ensure!(sums == counted, "found {sums:?}, counted {counted:?}");
-        Ok(())
+            live_blocks: usage.live_blocks,
+            cached: HashSet::new(),
+        }
     }
 
     fn check_pages(&self, id: Id, region: &Region) -> Result<(), String> {
@@ -198,6 +227,11 @@ impl Heap {
                     live += 1;
                     sums.live(size, record.requested());
                     sums.objects += size;
+                }
+                State::Cached => {
+                    live += 1;
+                    sums.objects += size;
+                    ensure!(sums.cached.remove(&id), "object {id} is cached, and no cache has it");
                 }
                 State::Pending => {
                     ensure!(record.epoch() <= slab.epoch, "object {id} is newer than its slab's epoch");

@@ -5,7 +5,7 @@ use super::classes::{CLASSES, SMALL_MAX, class_of};
 use super::gauges::Gauges;
 use super::index::{Claim, Claimed, Index};
 use super::lists::SlabLists;
-use super::record::{Id, NONE, State};
+use super::record::{Id, NONE, Place, State};
 use super::region::{PAGE, Regions};
 use super::slab::Slab;
 use super::{Epoch, GRANULE};
@@ -198,11 +198,24 @@ impl Heap {
             return;
         }
         self.gauges.lose(record.size(), record.requested());
-        if record.region() == OBJECT {
+        self.put(id, epoch);
+    }
+
+    /// Takes back a block that was cached, from between the caches and the heap: the thread that freed it has counted that.
+    pub(super) fn free_cached(&mut self, id: Id, addr: u64, epoch: Epoch) {
+        let record = self.index.arena.get(id);
+        if record.is_cached_at(addr, Place::BETWEEN) && record.owner() == self.owner {
+            self.put(id, epoch);
+        }
+    }
+
+    fn put(&mut self, id: Id, epoch: Epoch) {
+        let slot = self.index.arena.get(id).region();
+        if slot == OBJECT {
             self.free_object(id, epoch);
             return;
         }
-        self.vacate(record.region(), epoch);
+        self.vacate(slot, epoch);
         self.release_block(id, epoch);
     }
 

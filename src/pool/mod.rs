@@ -20,12 +20,17 @@
 //! | **pending**, **clean** | freed before and after its epoch's end. Only clean memory is handed out |
 //! | **claim** | the compare-exchange by which one free of a block wins: [`Index::claim`] needs no lock, the heap does |
 //!
-//! One [`Heap`] per context, [`epochs::Epochs`] for the process, one [`Index`] for the process. The heap is the caller's to lock; [`Index::claim`] may run
-//! beside it.
+//! | **cache** | what one thread has freed of one heap and takes again without a lock, in **rings** of one size each |
+//! | **depot** | where caches hand each other batches of blocks |
+//!
+//! One [`Heap`] with its [`Caches`] per context, [`epochs::Epochs`] for the process, one [`Index`] for the process. The heap is the caller's to lock;
+//! [`Index::claim`], [`Index::keep`] and the threads' [`Cache`]s run beside it.
 
 #![deny(unsafe_code)]
 
 mod bins;
+mod cache;
+mod caches;
 mod check;
 mod classes;
 pub mod epochs;
@@ -33,17 +38,22 @@ mod gauges;
 mod heap;
 mod index;
 mod lists;
+pub mod local;
 #[cfg(any(test, fuzzing))]
 pub mod model;
 mod pending;
 mod record;
 mod region;
+mod ring;
 mod runs;
 mod slab;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod view;
 
+pub use cache::{CACHED_MAX, Cache, Freed, Kept, Popped};
+pub use caches::{Batch, Caches, Drain, cached_need};
 pub use classes::{GRANULE, SMALL_MAX};
 pub use gauges::{Gauge, Usage};
 pub use heap::{Fit, Heap, Rules};

@@ -45,7 +45,7 @@ pub(super) struct Region {
     pub size: u64,
     /// The block at its start.
     pub first: Id,
-    /// Live and claimed blocks, and slabs with such objects.
+    /// Blocks that are out (live, claimed or cached), and slabs with such objects.
     pub busy: u32,
     /// Epoch of the latest free.
     pub epoch: Epoch,
@@ -222,7 +222,7 @@ impl Heap {
                 State::Pending => self.unqueue(id),
                 State::Slab => self.dissolve(id),
                 State::Live | State::Claimed => self.gauges.lose(size, record.requested()),
-                State::Unused => {}
+                State::Cached | State::Unused => {}
             }
             self.spare_record(id);
             id = next;

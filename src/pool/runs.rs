@@ -40,7 +40,7 @@ impl Heap {
             let free = match record.state() {
                 State::Clean | State::Pending => true,
                 State::Slab => self.slabs[(record.tag() >> 8) as usize].live == 0,
-                State::Unused | State::Live | State::Claimed => false,
+                State::Unused | State::Live | State::Claimed | State::Cached => false,
             };
             run = if free { run + record.size() } else { 0 };
             longest = longest.max(run);

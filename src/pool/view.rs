@@ -101,7 +101,7 @@ impl Heap {
         let (start, state) = record.word();
         let state = match state {
             State::Live => BlockState::Live,
-            State::Claimed => BlockState::Pending,
+            State::Claimed | State::Cached => BlockState::Pending,
             State::Pending if record.epoch() > self.retired => BlockState::Pending,
             _ => BlockState::Clean,
         };
@@ -129,6 +129,11 @@ impl Heap {
             largest_free: self.largest_free(),
             live_blocks: self.gauges.live_blocks,
         }
+    }
+
+    /// Allocations so far, as far as the heap knows of them.
+    pub fn clock(&self) -> u64 {
+        self.clock
     }
 
     /// What the program asked for and holds, in bytes. O(1).

@@ -11,11 +11,13 @@ use super::model::Model;
 use super::server::{Server, Tuning};
 use super::{Ctx, CuResult};
 use crate::policy::{DeviceAccount, Rounding};
-use crate::pool::{Claim, Heap, Index};
+use crate::pool::{Caches, Claim, Freed, Index, local};
 use crate::stats::AtomicCounts;
 use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const MIB: u64 = 1 << 20;
+static OWNERS: AtomicU32 = AtomicU32::new(0);
 
 /// One context on a model device. Leaked: the library's own are for ever, too.
 struct Bench {
@@ -46,7 +48,10 @@ impl Bench {
         if tuning.max_split == 0 {
             tuning.max_split = u64::MAX;
         }
-        let server = Box::leak(Box::new(Server::new(Ctx(1), 0, index, fence, books, tuning)));
+        // A number of its own: threads know their caches by it.
+        let owner = OWNERS.fetch_add(1, Ordering::Relaxed);
+        let caches = Box::leak(Box::new(Caches::new(owner, index)));
+        let server = Box::leak(Box::new(Server::new(Ctx(1), caches, fence, books, tuning)));
         Bench { fence, index, server }
     }
 
@@ -59,6 +64,18 @@ impl Bench {
     }
 
     fn free(&self, address: u64) {
+        match self.index.keep(address, local::get) {
+            Freed::Kept(kept) => {
+                let _ = self.server.keep(kept);
+            }
+            Freed::Claimed(claimed) => {
+                let _ = self.server.free(claimed);
+            }
+            Freed::No => self.free_locked(address),
+        }
+    }
+
+    fn free_locked(&self, address: u64) {
         let claim = match self.index.claim(address) {
             Claim::Ask { .. } => self.server.claim(address),
             decided => decided,
@@ -73,7 +90,7 @@ impl Bench {
 
     /// Heap, account and device agree.
     fn check(&self) {
-        self.server.with_heap(Heap::check).expect("heap");
+        self.server.check().expect("heap");
         let used = self.model().state.lock().used();
         assert_eq!(self.reserved(), used, "heap and device");
         assert_eq!(self.server.books().account.reserved().current, used, "account and device");

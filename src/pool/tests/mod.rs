@@ -1,5 +1,8 @@
 //! Tests of the whole heap: random actions against a naive model, and the cases that have a name.
 
+mod beside;
+mod bounds;
+mod cached;
 mod cases;
 mod claims;
 mod random;
