@@ -262,7 +262,7 @@ impl World {
         }
         self.gone.push(addr);
         // By the thread's cache, where that has room, or past it.
-        if which % 4 != 0
+        if !which.is_multiple_of(4)
             && let Freed::Kept(kept) = self.eternal.index.keep(addr, local::get)
         {
             assert_eq!(self.pool_of(kept.owner()), pool);
