@@ -27,6 +27,7 @@ pub const NONE: Id = 0;
 /// | `Live` | the program's | the same | lock holder | `Claimed` only |
 /// | `Claimed` | freed, on its way into the heap: belongs to whoever won the exchange | the same | **anybody**, by compare-exchange from `Live` | `Pending`, `Clean` |
 /// | `Slab` | carved into objects | never | lock holder | `Pending`, `Clean`, `Unused` |
+/// | `Gap` | addresses without memory, in a range only | never | lock holder | `Clean`, `Unused` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {
@@ -42,6 +43,8 @@ pub enum State {
     Claimed = 4,
     /// Carved into objects of one size class.
     Slab = 5,
+    /// Addresses of the range that nothing is mapped at: in no list.
+    Gap = 6,
 }
 
 fn pack(addr: u64, state: State) -> u64 {
@@ -109,6 +112,7 @@ impl Record {
             3 => State::Live,
             4 => State::Claimed,
             5 => State::Slab,
+            6 => State::Gap,
             _ => State::Unused,
         };
         (word >> 4, state)
