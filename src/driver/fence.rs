@@ -8,6 +8,7 @@
 //! one mark in **every** live context, and a wait is made by every live context.
 
 use super::gate::{Gate, Pass};
+use super::peers::Peers;
 use super::{Ctx, CuResult, Event, Gpu, is_sticky};
 use crate::pool::Epoch;
 use crate::pool::epochs::{Epochs, Sealed};
@@ -43,6 +44,7 @@ pub struct Fence<G: Gpu> {
     members: Mutex<Vec<Member>>,
     next_member: AtomicU64,
     barriers: AtomicU64,
+    peers: Peers,
     /// Read by whoever makes a call on a context that is not known to be its thread's own, written while one is ended.
     ending: RwLock<()>,
     endings: AtomicU64,
@@ -64,6 +66,7 @@ impl<G: Gpu> Fence<G> {
             members: Mutex::new(Vec::new()),
             next_member: AtomicU64::new(1),
             barriers: AtomicU64::new(0),
+            peers: Peers::default(),
             ending: RwLock::new(()),
             endings: AtomicU64::new(0),
         }
@@ -72,6 +75,11 @@ impl<G: Gpu> Fence<G> {
     /// The GPU operations.
     pub fn gpu(&self) -> &G {
         &self.gpu
+    }
+
+    /// Which devices may reach whose memory.
+    pub fn peers(&self) -> &Peers {
+        &self.peers
     }
 
     /// The gate between captures and barriers.
@@ -89,6 +97,11 @@ impl<G: Gpu> Fence<G> {
     #[inline]
     pub fn retired(&self) -> Epoch {
         self.epochs.retired()
+    }
+
+    /// The newest epoch whose work the host has seen to be over, in every context: see [`Epochs::completed`].
+    pub fn completed(&self) -> Epoch {
+        self.epochs.completed()
     }
 
     /// The newest epoch that has been sealed.
@@ -239,7 +252,7 @@ impl<G: Gpu> Fence<G> {
             self.recycle(&[mark]);
             one.marks.pop();
         }
-        self.retire(one.epoch);
+        self.complete(one.epoch);
         None
     }
 
@@ -287,6 +300,11 @@ impl<G: Gpu> Fence<G> {
         true
     }
 
+    /// Blocks until all work of every context is done; false if that cannot be, because a capture is open or a call failed.
+    pub fn complete_all(&self) -> bool {
+        self.synchronize()
+    }
+
     /// The fallback: blocks until all work of every context is done.
     fn synchronize(&self) -> bool {
         let Some(_pass) = self.pass() else { return false };
@@ -300,7 +318,7 @@ impl<G: Gpu> Fence<G> {
             }
         }
         self.barriers.fetch_add(1, Ordering::Relaxed);
-        self.retire(epoch);
+        self.complete(epoch);
         true
     }
 
@@ -324,7 +342,7 @@ impl<G: Gpu> Fence<G> {
     pub fn synced(&self, ctx: Ctx, epoch: Epoch) {
         let alone = matches!(self.members.lock().as_slice(), [only] if only.ctx == ctx);
         if alone {
-            self.retire(epoch);
+            self.complete(epoch);
         }
     }
 
@@ -333,6 +351,12 @@ impl<G: Gpu> Fence<G> {
     pub fn knows(&self, member: u64) -> bool {
         std::iter::from_fn(|| self.epochs.take_oldest())
             .any(|one| one.marks.iter().any(|mark| mark.member == member))
+    }
+
+    fn complete(&self, epoch: Epoch) {
+        for one in self.epochs.complete(epoch) {
+            self.recycle(&one.marks);
+        }
     }
 
     fn retire(&self, epoch: Epoch) {

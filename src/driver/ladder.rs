@@ -12,6 +12,7 @@
 //!
 //! While a stream captures, steps that wait are left out: they would kill the capture.
 
+use super::backing::Grow;
 use super::server::{Inner, ROTATED_MAX, Server};
 use super::{CuResult, Gpu};
 use crate::policy::gc::{self, FreeRegion};
@@ -95,7 +96,7 @@ impl<G: Gpu> Server<G> {
             if let Some(address) = search() {
                 return Ok(address);
             }
-            if let Ok(address) = self.grow_and_take(bytes, rounded, false) {
+            if let Ok(address) = self.grow_and_take(bytes, rounded, Grow::Rotation) {
                 return Ok(address);
             }
         }
@@ -128,10 +129,12 @@ impl<G: Gpu> Server<G> {
             return Ok(address);
         }
         self.collect_garbage(rounded);
+        let mut grow = Grow::Rotation;
         if plan != Plan::Rotate {
+            grow = Grow::Usual;
             self.make_room(rounded);
         }
-        let mut failure = match self.grow_and_take(bytes, rounded, false) {
+        let mut failure = match self.grow_and_take(bytes, rounded, grow) {
             Ok(address) => return Ok(address),
             Err(code) => code,
         };
@@ -141,6 +144,8 @@ impl<G: Gpu> Server<G> {
             }
             let changed = match step {
                 Step::Wait => self.wait_for_all(),
+                // What a range has free is moved by the growth itself, once the GPU is done with it.
+                Step::GiveBack if self.has_range() => self.complete_range() || self.idle_bytes() > 0,
                 Step::GiveBack => self.give_back(u64::MAX) > 0,
                 Step::Reclaim => (self.books.reclaim)(self.books.device, u64::MAX) > 0,
                 Step::AskAgain => true,
@@ -152,7 +157,7 @@ impl<G: Gpu> Server<G> {
                 return Ok(address);
             }
             self.inner.lock().counts.retry += 1;
-            match self.grow_and_take(bytes, rounded, true) {
+            match self.grow_and_take(bytes, rounded, Grow::Least) {
                 Ok(address) => return Ok(address),
                 Err(code) => failure = code,
             }
@@ -226,6 +231,9 @@ impl<G: Gpu> Server<G> {
     /// more than its share.
     fn collect_garbage(&self, rounded: u64) {
         let Some(threshold) = self.tuning.gc_threshold else { return };
+        if self.has_range() {
+            return self.collect_pieces(rounded, threshold);
+        }
         let account = &self.books.account;
         let mut idle = Vec::new();
         let growth = {
@@ -253,7 +261,7 @@ impl<G: Gpu> Server<G> {
     /// The driver's free waits for all work, which `cudaMalloc` never does; a program may have launched work that ends only
     /// after this call. (Short of "out of memory" nothing else is worth that wait; there, regions go back in any case.)
     fn make_room(&self, rounded: u64) {
-        if self.fence.gate().capturing() {
+        if self.fence.gate().capturing() || self.has_range() {
             return;
         }
         let excess = {
@@ -266,8 +274,14 @@ impl<G: Gpu> Server<G> {
         }
     }
 
-    /// Grows the heap, by as little as will do if `least`, and takes the block from it.
-    fn grow_and_take(&self, bytes: u64, rounded: u64, least: bool) -> Result<u64, CuResult> {
+    /// Grows the heap, by as little as will do if memory is short, and takes the block from it.
+    fn grow_and_take(&self, bytes: u64, rounded: u64, grow: Grow) -> Result<u64, CuResult> {
+        if self.has_range()
+            && let Some(result) = self.expand(bytes, rounded, grow)
+        {
+            return result;
+        }
+        let least = grow == Grow::Least;
         let growth = self.inner.lock().heap.growth(rounded);
         let preferred = (!least && growth.preferred > growth.minimum).then_some(growth.preferred);
         let mut failure = CuResult::OUT_OF_MEMORY;

@@ -4,21 +4,29 @@
 //! |---|---|
 //! | `mod.rs` | the operations as a trait, [`Gpu`], and the words they use |
 //! | `real.rs` | the trait over the real driver's functions |
-//! | `model.rs` | the trait over a small model, for tests |
+//! | `mapping.rs` | more of them: physical memory by handle, and addresses to map it at |
+//! | `model.rs`, `model_mapping.rs` | the traits over a small model, for tests |
 //! | `gate.rs` | keeps stream captures and barriers apart |
 //! | `fence.rs` | makes freed memory reusable: seals epochs, polls them, waits for them on the device |
 //! | `server.rs` | one context's pool: hits, frees, and what is asked of it |
 //! | `ladder.rs` | what a miss tries, in order, until only "out of memory" is left |
+//! | `backing.rs` | the range of a pool with `expandable_segments`: grows it, moves its memory, gives it back |
+//! | `peers.rs` | which devices may reach whose memory |
 //! | `books.rs` | what all contexts of a device share: account, counts, moments of failure |
 //! | `external.rs` | device memory that the pool does not serve: counted and held under the cap |
 
+mod backing;
 pub mod books;
 pub mod external;
 pub mod fence;
 pub mod gate;
 mod ladder;
+pub mod mapping;
 #[cfg(test)]
 pub mod model;
+#[cfg(test)]
+mod model_mapping;
+pub mod peers;
 pub mod real;
 pub mod server;
 #[cfg(test)]
@@ -67,7 +75,7 @@ pub struct Event(pub usize);
 /// What the pool asks of a GPU. All but [`Gpu::synchronize`] and [`Gpu::mem_free`] return without waiting for device work.
 ///
 /// Every method may be called from any thread, whatever context is current there, and leaves the current context as it was.
-pub trait Gpu: Send + Sync + 'static {
+pub trait Gpu: mapping::Mapping + Send + Sync + 'static {
     /// Takes `bytes` of device memory for `ctx`. Neither fails for a capture nor kills one, on any thread.
     ///
     /// # Errors

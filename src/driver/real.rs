@@ -1,5 +1,7 @@
 //! [`Gpu`] over the real driver: the few functions that the pool calls, given to it by the layer that resolved them.
 
+pub mod mapping;
+
 use super::{Ctx, CuResult, Event, Gpu};
 use std::cell::Cell;
 use std::ffi::{c_int, c_uint, c_void};
@@ -55,6 +57,8 @@ pub struct Calls {
     pub ctx_record: Option<unsafe extern "C" fn(*mut c_void, *mut c_void) -> CuResult>,
     /// `cuCtxWaitEvent`, driver 12.5 and later
     pub ctx_wait: Option<unsafe extern "C" fn(*mut c_void, *mut c_void) -> CuResult>,
+    /// Virtual memory management, driver 10.2 and later
+    pub mapping: Option<mapping::Calls>,
 }
 
 const RELAXED: c_uint = 2;

@@ -4,12 +4,13 @@
 //! across the calls by which a miss grows the heap, so that threads which miss together grow it once; hits and frees
 //! never take it.
 
+use super::backing::Backing;
 use super::books::DeviceBooks;
 use super::fence::Fence;
 use super::{Ctx, CuResult, Gpu, is_sticky};
 use crate::policy::Rounding;
 use crate::pool::{BlockState, Claim, Claimed, Epoch, Fit, Heap, Idle, Index, Rules, Usage};
-use crate::report::model::DriverTime;
+use crate::report::model::{DriverTime, Mapped};
 use crate::stats::{Counts, SizeHistogram};
 use crate::sync::patiently;
 use parking_lot::Mutex;
@@ -37,6 +38,8 @@ pub struct Tuning {
     pub gc_threshold: Option<f64>,
     /// `free_sync`: a free waits for the device first.
     pub free_sync: bool,
+    /// `expandable_segments`: one range of addresses, whose memory is moved where it is needed.
+    pub expandable: bool,
 }
 
 /// The heap's state at its high-water mark.
@@ -62,6 +65,8 @@ pub(super) struct Inner {
     pub histogram: SizeHistogram,
     pub peak: PeakMoment,
     pub driver_time: DriverTime,
+    /// What has been mapped and moved so far.
+    pub mapped: Mapped,
 }
 
 /// The pool of one context.
@@ -73,6 +78,7 @@ pub struct Server<G: Gpu> {
     pub(super) tuning: Tuning,
     pub(super) inner: Mutex<Inner>,
     pub(super) growing: Mutex<()>,
+    pub(super) backing: Backing,
     pub(super) alive: AtomicBool,
     /// The code of an error that the context will not recover from; 0 for none.
     pub(super) sticky: Arc<AtomicI32>,
@@ -102,6 +108,7 @@ impl<G: Gpu> Server<G> {
             histogram: SizeHistogram::default(),
             peak: PeakMoment::default(),
             driver_time: DriverTime::default(),
+            mapped: Mapped::default(),
         };
         let sticky = Arc::new(AtomicI32::new(0));
         Server {
@@ -109,6 +116,7 @@ impl<G: Gpu> Server<G> {
             member: AtomicU64::new(fence.join(ctx, Arc::clone(&sticky))),
             fence,
             books,
+            backing: Backing::new(tuning.expandable),
             tuning,
             inner: Mutex::new(inner),
             growing: Mutex::new(()),
@@ -258,6 +266,7 @@ impl<G: Gpu> Server<G> {
             peak: inner.peak,
             live: live_sizes(&inner.heap),
             driver_time: inner.driver_time,
+            mapped: Server::<G>::mapped_figures(&inner),
             lived: inner.heap.lived(),
         })
     }
@@ -275,6 +284,9 @@ impl<G: Gpu> Server<G> {
                 break;
             }
             returned += self.return_region(&region);
+        }
+        if returned < bytes && self.has_range() {
+            returned += self.give_pieces_back(bytes - returned, true);
         }
         returned
     }
@@ -305,9 +317,10 @@ impl<G: Gpu> Server<G> {
         }
     }
 
-    /// Bytes in regions that hold no live block.
+    /// Bytes that could go back to the driver: in regions, and in pieces of the range, that hold no live block.
     pub fn idle_bytes(&self) -> u64 {
-        self.inner.lock().heap.idle()
+        let inner = self.inner.lock();
+        inner.heap.idle() + inner.heap.range_idle()
     }
 
     /// The context has died: its memory is gone, and no call is made on it any more.
@@ -316,11 +329,10 @@ impl<G: Gpu> Server<G> {
             return;
         }
         self.fence.leave(self.member.load(Ordering::Acquire));
-        let mut inner = self.inner.lock();
-        let reserved = inner.heap.reserved().current;
-        inner.heap.clear();
-        drop(inner);
-        self.books.account.release_pool(reserved);
+        let reserved = self.inner.lock().heap.reserved().current;
+        let kept = self.end_range();
+        self.inner.lock().heap.clear();
+        self.books.account.release_pool(reserved - kept);
     }
 
     /// Remembers errors that a context does not recover from: from then on the driver answers every call itself.
@@ -363,6 +375,8 @@ pub struct Figures {
     pub live: SizeHistogram,
     /// Time inside the driver calls that grew and shrank the heap.
     pub driver_time: DriverTime,
+    /// The range, of a pool that has one.
+    pub mapped: Option<Mapped>,
     /// When the heap held memory: [`Heap::lived`].
     pub lived: Option<(u64, u64)>,
 }

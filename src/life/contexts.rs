@@ -150,6 +150,7 @@ fn tuning(conf: &Conf) -> Tuning {
         max_non_split_rounding: conf.max_non_split_rounding(),
         gc_threshold: conf.garbage_collection_threshold(),
         free_sync: conf.free_sync(),
+        expandable: conf.expandable_segments(),
     }
 }
 

@@ -171,6 +171,9 @@ fn device(books: &'static DeviceBooks) -> DeviceReport {
         time.allocs += figures.driver_time.allocs;
         time.free_ns += figures.driver_time.free_ns;
         time.frees += figures.driver_time.frees;
+        if let Some(range) = figures.mapped {
+            report.mapped.get_or_insert_default().merge(&range);
+        }
     }
     // What was in use had been reserved, and that peak is exact.
     report.requested_bytes.peak = peak_together(&requested).min(report.reserved_bytes.peak);

@@ -118,6 +118,9 @@ impl Heap {
                 sums.idle += if busy == 0 { region.size } else { 0 };
             }
         }
+        if let Some(range) = self.range.as_ref().filter(|range| range.slot.is_none()) {
+            sums.reserved += range.detached;
+        }
         for (id, placed) in self.bins.all(arena) {
             ensure!(placed, "block {id} is in the wrong bin, or its bin is not marked");
             ensure!(clean.remove(&id), "block {id} is in a bin and not clean, or twice");
@@ -150,18 +153,28 @@ impl Heap {
         let listed: Vec<(u64, u64)> = range.gaps.iter().map(|(addr, size)| (*addr, *size)).collect();
         ensure!(listed == gaps, "gaps {gaps:x?} where {listed:x?} are listed");
         for pair in gaps.windows(2) {
-            ensure!(pair[0].0 + pair[0].1 < pair[1].0, "gaps at {:#x} and {:#x} are not joined", pair[0].0, pair[1].0);
+            ensure!(
+                pair[0].0 + pair[0].1 < pair[1].0,
+                "gaps at {:#x} and {:#x} are not joined",
+                pair[0].0,
+                pair[1].0
+            );
         }
-        let last = gaps.last().is_some_and(|gap| gap.0 + gap.1 == region.addr + region.size && gap.0 > region.addr);
+        let last =
+            gaps.last().is_some_and(|gap| gap.0 + gap.1 == region.addr + region.size && gap.0 > region.addr);
         ensure!(!last, "the region ends with a gap");
         // Pieces and gaps tile the region.
-        let mut tiles: Vec<(u64, u64)> = range.pieces.iter().map(|(addr, (size, _))| (*addr, *size)).collect();
+        let mut tiles: Vec<(u64, u64)> =
+            range.pieces.iter().map(|(addr, (size, _))| (*addr, *size)).collect();
         let mapped: u64 = tiles.iter().map(|(_, size)| size).sum();
         tiles.extend(gaps);
         tiles.sort_unstable();
         let mut at = region.addr;
         for (addr, size) in tiles {
-            ensure!(addr == at && size > 0 && size.is_multiple_of(PAGE), "a piece or gap at {addr:#x}, not {at:#x}");
+            ensure!(
+                addr == at && size > 0 && size.is_multiple_of(PAGE),
+                "a piece or gap at {addr:#x}, not {at:#x}"
+            );
             at += size;
         }
         ensure!(at == region.addr + region.size, "pieces and gaps end at {at:#x}");

@@ -75,6 +75,8 @@ pub(super) struct Range {
     pub detached: u64,
     pub loose: Vec<Piece>,
     pub stuck: Vec<Piece>,
+    /// The heap's rules before.
+    rules: Rules,
 }
 
 impl Range {
@@ -89,7 +91,7 @@ impl Heap {
     /// with it: they keep segments whole, and the range has none.
     pub fn set_range(&mut self, base: u64, size: u64) {
         debug_assert!(base.is_multiple_of(PAGE) && size.is_multiple_of(PAGE) && self.range.is_none());
-        self.rules = Rules::default();
+        let rules = std::mem::take(&mut self.rules);
         self.range = Some(Box::new(Range {
             base,
             end: base + size,
@@ -101,7 +103,16 @@ impl Heap {
             detached: 0,
             loose: Vec::new(),
             stuck: Vec::new(),
+            rules,
         }));
+    }
+
+    /// Lets the range end earlier, for a test of what happens then.
+    #[cfg(test)]
+    pub fn shorten_range(&mut self, end: u64) {
+        if let Some(range) = &mut self.range {
+            range.end = end;
+        }
     }
 
     /// The range's reserved addresses: start and size.
@@ -118,6 +129,12 @@ impl Heap {
             loose: range.detached,
             pieces: range.pieces.len() as u64,
         }
+    }
+
+    /// All attached pieces, by address.
+    pub fn attached(&self) -> Vec<Piece> {
+        let pieces = self.range.iter().flat_map(|range| &range.pieces);
+        pieces.map(|(&addr, &(size, handle))| Piece { addr, size, handle }).collect()
     }
 
     /// Memory was freed under `epoch`: it may not be unmapped before that has completed.
@@ -256,19 +273,15 @@ impl Heap {
         }
         let gap = self.block_of_page(start)?;
         let (low, id, high) = self.cut_out(gap, piece.addr, piece.size)?;
+        if let Some(range) = &mut self.range {
+            range.gaps.remove(&start);
+        }
+        // No gap any more, so that neither rest is joined with it.
+        self.index.arena.get(id).set_state(State::Clean);
         for rest in [low, high] {
             if rest != NONE {
-                self.index.arena.get(rest).set_state(State::Gap);
+                self.make_gap(rest, false);
             }
-        }
-        let range = self.range.as_mut()?;
-        range.gaps.remove(&start);
-        if piece.addr > start {
-            range.gaps.insert(start, piece.addr - start);
-        }
-        let rest = start + size - piece.addr - piece.size;
-        if rest > 0 {
-            range.gaps.insert(piece.addr + piece.size, rest);
         }
         Some(id)
     }
@@ -394,9 +407,13 @@ impl Heap {
             self.forget_region(slot);
         }
         let range = self.range.take()?;
+        self.rules = range.rules;
         self.gauges.reserved.sub(range.mapped + range.detached);
-        let attached =
-            range.pieces.into_iter().map(|(addr, (size, handle))| Piece { addr, size, handle }).chain(range.stuck);
+        let attached = range
+            .pieces
+            .into_iter()
+            .map(|(addr, (size, handle))| Piece { addr, size, handle })
+            .chain(range.stuck);
         Some((range.base, range.end - range.base, attached.collect(), range.loose))
     }
 }

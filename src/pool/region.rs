@@ -195,12 +195,14 @@ impl Heap {
 
     /// Appends the regions without a live block, by address. A slab without live objects does not keep a region busy.
     pub fn idle_regions(&self, out: &mut Vec<Idle>) {
-        out.extend(self.regions.iter().filter(|(_, region)| region.busy == 0 && !region.expandable).map(|(_, region)| Idle {
-            addr: region.addr,
-            size: region.size,
-            age: self.clock - region.idle_since,
-            pending_epoch: (region.epoch > self.retired).then_some(region.epoch),
-        }));
+        out.extend(self.regions.iter().filter(|(_, region)| region.busy == 0 && !region.expandable).map(
+            |(_, region)| Idle {
+                addr: region.addr,
+                size: region.size,
+                age: self.clock - region.idle_since,
+                pending_epoch: (region.epoch > self.retired).then_some(region.epoch),
+            },
+        ));
     }
 
     /// Removes the region at `addr`, so that the caller can give it to the driver, and returns its size in bytes.

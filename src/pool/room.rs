@@ -83,7 +83,7 @@ impl Heap {
 
     /// The same, without counting on any free block that another thread could take meanwhile.
     pub fn plan_apart(&mut self, need: u64, fresh: u64, completed: Epoch) -> Option<Plan> {
-        let (addr, end) = (self.range_end(), self.range.as_ref()?.end);
+        let (addr, end) = (self.open_end(), self.range.as_ref()?.end);
         let size = need.checked_next_multiple_of(PAGE).filter(|size| *size <= end - addr)?;
         let room = Room { parts: vec![(addr, size)], window: (addr, addr + need), open: true };
         Some(self.fill_room(&room, fresh, completed))
@@ -137,7 +137,8 @@ impl Heap {
             true
         };
         let pieces = range.pieces.iter().filter(|(addr, (size, _))| free(**addr, *size));
-        pieces.map(|(_, (size, _))| size).sum::<u64>() + range.loose.iter().map(|piece| piece.size).sum::<u64>()
+        pieces.map(|(_, (size, _))| size).sum::<u64>()
+            + range.loose.iter().map(|piece| piece.size).sum::<u64>()
     }
 
     /// The wholly free pieces that the GPU is done with: address, size, and the newest epoch of a free in it.
@@ -166,8 +167,7 @@ impl Heap {
         let bytes: u64 = room.parts.iter().map(|(_, size)| size).sum();
         let mut wanted = bytes.saturating_sub(fresh);
         let mut loose = self.take_loose();
-        let mut free =
-            if wanted > 0 { self.candidates(completed, room.window) } else { Vec::new() };
+        let mut free = if wanted > 0 { self.candidates(completed, room.window) } else { Vec::new() };
         let mut reserved = self.gauges.reserved.current;
         let mut plan = Plan::default();
         let last = room.parts.len() - 1;
@@ -245,9 +245,10 @@ impl Heap {
     /// The best window of those that reach beyond the region's end.
     fn room_at_end(&self, need: u64) -> Option<Room> {
         let range = self.range.as_ref()?;
-        let last = range.slot.and_then(|slot| self.last_block(slot)).filter(|&last| self.is_open(last));
-        let mut run = last.map(|last| self.run_around(last)).unwrap_or_default();
-        let end = self.range_end();
+        let end = self.open_end();
+        let last = range.slot.filter(|_| end == self.range_end()).and_then(|slot| self.last_block(slot));
+        let mut run =
+            last.filter(|&last| self.is_open(last)).map(|last| self.run_around(last)).unwrap_or_default();
         if end < range.end {
             run.push(Link { addr: end, size: range.end - end, gap: true });
         }
@@ -260,6 +261,12 @@ impl Heap {
             best = better(best, room);
         }
         best
+    }
+
+    /// Where nothing is mapped any more: the region's end, or beyond it that of a handle which could not be unmapped.
+    fn open_end(&self) -> u64 {
+        let stuck = self.range.iter().flat_map(|range| &range.stuck);
+        stuck.map(|piece| piece.addr + piece.size).fold(self.range_end(), u64::max)
     }
 
     /// A free block, whether or not its epoch is over.

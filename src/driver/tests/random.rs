@@ -27,51 +27,78 @@ fn assert_safe(model: &Model, touched: &Touched, address: u64, bytes: u64) {
 #[test]
 fn random_programs_never_get_memory_in_use() {
     for seed in 0..20 {
-        let mut rng = seed;
-        let bench = Bench::new(64 * MIB, 48 * MIB);
-        let mut live: Vec<(u64, u64)> = Vec::new();
-        let mut touched = Touched::new();
-        for _ in 0..600 {
-            match random(&mut rng) % 10 {
-                0..5 => {
-                    let bytes = match random(&mut rng) % 3 {
-                        0 => 1 + random(&mut rng) % 2000,
-                        1 => 1 + random(&mut rng) % (256 << 10),
-                        _ => 1 + random(&mut rng) % (3 * MIB),
-                    };
-                    if let Ok(address) = bench.alloc(bytes) {
-                        assert_safe(bench.model(), &touched, address, bytes);
-                        live.push((address, bytes));
-                    }
-                }
-                5..9 if !live.is_empty() => {
-                    let at = random(&mut rng) as usize % live.len();
-                    let (address, bytes) = live.swap_remove(at);
-                    let work = bench.model().submit();
-                    for granule in address / GRAIN..(address + bytes).div_ceil(GRAIN) {
-                        touched.insert(granule, work);
-                    }
-                    bench.free(address);
-                }
-                _ => {
-                    let mut state = bench.model().state.lock();
-                    state.completed =
-                        state.completed.max(state.submitted.saturating_sub(random(&mut rng) % 20));
-                }
-            }
-        }
-        bench.check();
-        for (address, _) in live {
-            bench.free(address);
-        }
-        bench.check();
-        assert_eq!(bench.server.usage().allocated.current, 0);
+        play(seed, 3 * MIB, &Bench::new(64 * MIB, 48 * MIB));
     }
 }
 
 #[test]
+fn nor_do_they_from_a_range_whose_memory_moves() {
+    let mut moved = 0;
+    for seed in 0..6 {
+        let tuning = Tuning { expandable: true, ..Tuning::default() };
+        let bench = Bench::with(Model::new(128 * MIB, true), 96 * MIB, tuning);
+        play(seed, 12 * MIB, &bench);
+        moved += bench.model().calls("unmap");
+    }
+    assert!(moved > 30, "{moved} pieces were moved or given back");
+}
+
+/// Allocates, uses and frees at random.
+fn play(seed: u64, largest: u64, bench: &Bench) {
+    let mut rng = seed;
+    let mut live: Vec<(u64, u64)> = Vec::new();
+    let mut touched = Touched::new();
+    for _ in 0..600 {
+        match random(&mut rng) % 10 {
+            0..5 => {
+                let bytes = match random(&mut rng) % 3 {
+                    0 => 1 + random(&mut rng) % 2000,
+                    1 => 1 + random(&mut rng) % (256 << 10),
+                    _ => 1 + random(&mut rng) % largest,
+                };
+                if let Ok(address) = bench.alloc(bytes) {
+                    assert_safe(bench.model(), &touched, address, bytes);
+                    live.push((address, bytes));
+                }
+            }
+            5..9 if !live.is_empty() => {
+                let at = random(&mut rng) as usize % live.len();
+                let (address, bytes) = live.swap_remove(at);
+                bench.model().touch(address, bytes);
+                let work = bench.model().submit();
+                for granule in address / GRAIN..(address + bytes).div_ceil(GRAIN) {
+                    touched.insert(granule, work);
+                }
+                bench.free(address);
+            }
+            _ => {
+                let mut state = bench.model().state.lock();
+                state.completed = state.completed.max(state.submitted.saturating_sub(random(&mut rng) % 20));
+            }
+        }
+    }
+    bench.check();
+    for (address, _) in live {
+        bench.free(address);
+    }
+    bench.check();
+    assert_eq!(bench.server.usage().allocated.current, 0);
+}
+
+#[test]
 fn racing_threads_never_share_a_block_nor_get_one_in_use() {
-    let bench = Arc::new(Bench::new(256 * MIB, 64 * MIB));
+    race(Bench::new(256 * MIB, 64 * MIB), [4096, 65536, MIB]);
+}
+
+#[test]
+fn nor_when_their_memory_moves() {
+    let tuning = Tuning { expandable: true, ..Tuning::default() };
+    let bench = Bench::with(Model::new(256 * MIB, true), 64 * MIB, tuning);
+    race(bench, [65536, MIB, 5 * MIB]);
+}
+
+fn race(bench: Bench, sizes: [u64; 3]) {
+    let bench = Arc::new(bench);
     let stop = Arc::new(AtomicBool::new(false));
     let touched = Arc::new(Mutex::new(HashMap::<u64, u64>::new()));
     let gpu = {
@@ -89,12 +116,13 @@ fn racing_threads_never_share_a_block_nor_get_one_in_use() {
             std::thread::spawn(move || {
                 let mut rng = thread + 1;
                 for _ in 0..3000 {
-                    let bytes = [4096, 65536, MIB][random(&mut rng) as usize % 3];
+                    let bytes = sizes[random(&mut rng) as usize % 3];
                     let Ok(address) = bench.alloc(bytes) else { continue };
                     // Only the start is followed: sizes are few, so a shared block shows there.
                     if let Some(work) = touched.lock().remove(&address) {
                         assert!(bench.model().is_safe(work), "in use by work {work}, or live in two threads");
                     }
+                    bench.model().touch(address, bytes);
                     let work = bench.model().submit();
                     assert!(touched.lock().insert(address, work).is_none(), "handed out twice");
                     bench.free(address);

@@ -1,0 +1,448 @@
+//! The driver's side of an expandable range: makes the calls that [`Plan`]s ask for, and undoes them when one fails.
+//!
+//! ```text
+//!  plan (heap's lock)         create new handles       unmap moved pieces    map, set access      attach (heap's lock)
+//!  pieces leave the heap  →   fails: release them  →   fails: put back   →   fails: unmap     →   clean memory
+//! ```
+//!
+//! Whatever fails, a handle ends where the books have a place for it: attached where it was, loose (used by the next plan,
+//! or given back), stuck in a gap if the driver would not unmap it (tried again by the next plan), or released. Bytes are
+//! reserved under the cap before a handle is made and stay charged until it is released.
+//!
+//! One thread at a time makes these calls for a range. Hits and frees go on beside it, so a block that a plan counted on may
+//! be gone when the memory is there: then another plan is made, the last of them without counting on any.
+//!
+//! **When the host waits.** Growing never does: what the GPU is not done with is left where it is, and new memory taken.
+//! Only where the answer would be "out of memory" the host waits for the device, as the driver's free does, and moves or
+//! returns what was pending. While a capture is open it cannot.
+
+use super::server::{Inner, Server};
+use super::{CuResult, Gpu};
+use crate::policy::Reservation;
+use crate::policy::gc::{self, FreeRegion};
+use crate::pool::{Fit, GRANULE, PAGE, Piece, Plan};
+use crate::report::model::Mapped;
+use parking_lot::Mutex;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Instant;
+
+/// Addresses that a range reserves, as a multiple of the device's memory. What is moved leaves gaps, which are filled again
+/// only where a request fits; reserving costs nothing by the byte, and of 2^47 addresses a context on the largest device
+/// takes a sixtieth.
+const ADDRESSES: u64 = 16;
+/// What a range can do with, before segments are used.
+const ADDRESSES_LEAST: u64 = 2;
+/// Plans for one request.
+const PLANS: usize = 4;
+
+/// How much a growth may take, and from where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Grow {
+    /// Within the slack that rotation has: moves nothing.
+    Rotation,
+    /// Moves free pieces before the high-water mark rises.
+    Usual,
+    /// Memory is short: moves whatever is free, and takes no more than the request needs.
+    Least,
+}
+
+const UNTRIED: u8 = 0;
+const RANGE: u8 = 1;
+const SEGMENTS: u8 = 2;
+
+/// What a server knows of its range.
+pub(super) struct Backing {
+    state: AtomicU8,
+    /// Held across calls that map and unmap; none of them waits.
+    busy: Mutex<()>,
+}
+
+impl Backing {
+    pub fn new(wanted: bool) -> Backing {
+        Backing { state: AtomicU8::new(if wanted { UNTRIED } else { SEGMENTS }), busy: Mutex::new(()) }
+    }
+}
+
+/// A handle that has been made for a plan and is not the heap's yet.
+struct Made<'a> {
+    piece: Piece,
+    reservation: Reservation<'a>,
+}
+
+impl<G: Gpu> Server<G> {
+    /// Whether memory comes from a range. Reserves its addresses when first asked.
+    pub(super) fn has_range(&self) -> bool {
+        match self.backing.state.load(Ordering::Acquire) {
+            UNTRIED => self.reserve_range(),
+            state => state == RANGE,
+        }
+    }
+
+    #[cold]
+    fn reserve_range(&self) -> bool {
+        let _busy = self.backing.busy.lock();
+        let state = self.backing.state.load(Ordering::Acquire);
+        let Some(_touch) = self.fence.touch().filter(|_| self.is_alive() && state == UNTRIED) else {
+            return state == RANGE;
+        };
+        let total = self.books.account.total_bytes().next_multiple_of(PAGE);
+        let reserved = self.fence.gpu().can_map(self.books.device).and_then(|()| {
+            let sizes = std::iter::successors(Some(ADDRESSES), |times| Some(times / 2));
+            let mut sizes = sizes.take_while(|times| *times >= ADDRESSES_LEAST).map(|times| total * times);
+            let attempt = |bytes| Some((self.fence.gpu().reserve_addresses(self.ctx(), bytes).ok()?, bytes));
+            sizes.find_map(attempt).ok_or("the driver has no addresses for it")
+        });
+        match reserved {
+            Ok((base, bytes)) => {
+                self.inner.lock().heap.set_range(base, bytes);
+                self.backing.state.store(RANGE, Ordering::Release);
+                true
+            }
+            Err(reason) => {
+                static SAID: Once = Once::new();
+                SAID.call_once(|| {
+                    tracing::warn!(
+                        "expandable_segments:True is not possible here ({reason}); segments are used"
+                    );
+                });
+                self.backing.state.store(SEGMENTS, Ordering::Release);
+                false
+            }
+        }
+    }
+
+    /// Maps memory for a request and takes the block. `None`: that is for segments to do, because the addresses are used up
+    /// or a call has failed for another reason than want of memory.
+    pub(super) fn expand(&self, bytes: u64, rounded: u64, grow: Grow) -> Option<Result<u64, CuResult>> {
+        let need = rounded.max(bytes).checked_next_multiple_of(GRANULE)?;
+        for turn in 1..=PLANS {
+            let Some(_touch) = self.fence.touch().filter(|_| self.is_alive()) else {
+                return Some(Err(CuResult::NOT_SUPPORTED));
+            };
+            let _busy = self.backing.busy.lock();
+            self.unstick();
+            let begun = Instant::now();
+            let (plan, mut reservation) = {
+                let mut inner = self.inner.lock();
+                let plan = self.plan_range(&mut inner, need, grow, turn == PLANS)?;
+                match self.books.account.reserve(plan.fresh()) {
+                    Ok(reservation) => (plan, reservation),
+                    Err(_) => {
+                        inner.heap.abandon(plan);
+                        return Some(Err(CuResult::OUT_OF_MEMORY));
+                    }
+                }
+            };
+            let (moved, spans) = (plan.moves.clone(), plan.spans.clone());
+            let made = match self.carry_out(plan, &mut reservation) {
+                Ok(made) => made,
+                Err(code) => {
+                    self.note_error(code);
+                    tracing::debug!(?code, "could not map memory");
+                    let own = code == CuResult::OUT_OF_MEMORY || self.sticky_error().is_some();
+                    return own.then_some(Err(code));
+                }
+            };
+            let mut inner = self.inner.lock();
+            let figures = &mut inner.mapped;
+            figures.remaps += u64::from(moved.iter().any(|(piece, _)| piece.addr != 0));
+            figures.moved_handles += moved.iter().filter(|(piece, _)| piece.addr != 0).count() as u64;
+            figures.moved_bytes +=
+                moved.iter().filter(|(piece, _)| piece.addr != 0).map(|(p, _)| p.size).sum::<u64>();
+            figures.map_ns += begun.elapsed().as_nanos() as u64;
+            inner.counts.driver_alloc += made.len() as u64;
+            inner.driver_time.allocs += made.len() as u64;
+            if !made.is_empty() {
+                inner.driver_time.alloc_ns += begun.elapsed().as_nanos() as u64;
+            }
+            let mut refused = Vec::new();
+            let mut attach = |inner: &mut Inner, piece: Piece| {
+                if !inner.heap.attach(piece) {
+                    refused.push(piece);
+                }
+            };
+            for (piece, to) in moved {
+                attach(&mut inner, Piece { addr: to, ..piece });
+            }
+            for one in made {
+                one.reservation.for_pool();
+                inner.heap.gain(one.piece.size);
+                attach(&mut inner, one.piece);
+            }
+            // Under the same lock: the memory is there for this request and not for another thread's.
+            let served = self.take_locked(&mut inner, bytes, rounded, Fit::Any, false);
+            drop(inner);
+            debug_assert!(!spans.is_empty());
+            for piece in refused {
+                // Out of records: nothing that the heap could do with it.
+                self.unmap_or_stick(piece);
+            }
+            self.note_peak();
+            if let Some(address) = served {
+                return Some(Ok(address));
+            }
+        }
+        None
+    }
+
+    fn plan_range(&self, inner: &mut Inner, need: u64, grow: Grow, apart: bool) -> Option<Plan> {
+        self.catch_up(inner);
+        if grow == Grow::Least {
+            inner.heap.flush_slabs();
+        }
+        let (reserved, headroom) = (inner.heap.reserved(), self.books.account.headroom());
+        let fresh = match grow {
+            Grow::Rotation => headroom,
+            Grow::Usual => headroom.min(reserved.peak - reserved.current),
+            Grow::Least => 0,
+        };
+        let completed = self.fence.completed();
+        if apart {
+            inner.heap.plan_apart(need, fresh, completed)
+        } else {
+            inner.heap.plan(need, fresh, completed)
+        }
+    }
+
+    /// Makes a plan's calls. If one fails, everything is undone and the plan's pieces are back in the books.
+    fn carry_out<'a>(
+        &self,
+        plan: Plan,
+        reservation: &mut Reservation<'a>,
+    ) -> Result<Vec<Made<'a>>, CuResult> {
+        let (gpu, ctx) = (self.fence.gpu(), self.ctx());
+        let mut made: Vec<Made<'a>> = Vec::with_capacity(plan.makes.len());
+        // First what fails most easily, while nothing else has been touched.
+        for &(addr, size) in &plan.makes {
+            match gpu.create(ctx, self.books.device, size) {
+                Ok(handle) => {
+                    let piece = Piece { addr, size, handle };
+                    made.push(Made { piece, reservation: reservation.split(size) });
+                }
+                Err(code) => {
+                    self.unmake(made);
+                    self.inner.lock().heap.abandon(plan);
+                    return Err(code);
+                }
+            }
+        }
+        for (number, (piece, _)) in plan.moves.iter().enumerate() {
+            let unmapped = if piece.addr == 0 { Ok(()) } else { gpu.unmap(piece.addr, piece.size) };
+            if let Err(code) = unmapped {
+                self.unmake(made);
+                let mut inner = self.inner.lock();
+                for (at, (piece, _)) in plan.moves.iter().enumerate() {
+                    if at < number {
+                        inner.heap.keep_loose(Piece { addr: 0, ..*piece });
+                    } else {
+                        inner.heap.restore(*piece);
+                    }
+                }
+                return Err(code);
+            }
+        }
+        let placed: Vec<Piece> = plan
+            .moves
+            .iter()
+            .map(|(piece, to)| Piece { addr: *to, ..*piece })
+            .chain(made.iter().map(|one| one.piece))
+            .collect();
+        let mut devices = self.fence.peers().devices(ctx);
+        devices.push(self.books.device);
+        let mut mapped = 0;
+        let result = placed
+            .iter()
+            .try_for_each(|piece| {
+                gpu.map(ctx, piece.addr, piece.size, piece.handle)?;
+                mapped += 1;
+                Ok(())
+            })
+            .and_then(|()| {
+                plan.spans
+                    .iter()
+                    .try_for_each(|&(addr, size)| gpu.set_access(ctx, addr, size, &devices, true))
+            });
+        let Err(code) = result else { return Ok(made) };
+        let moves = plan.moves.len();
+        for piece in &placed[..moves.min(mapped)] {
+            self.unmap_or_stick(*piece);
+        }
+        for piece in &placed[moves.min(mapped)..moves] {
+            self.inner.lock().heap.keep_loose(Piece { addr: 0, ..*piece });
+        }
+        for (at, one) in made.into_iter().enumerate() {
+            if moves + at < mapped && gpu.unmap(one.piece.addr, one.piece.size).is_err() {
+                one.reservation.for_pool();
+                let mut inner = self.inner.lock();
+                inner.heap.gain(one.piece.size);
+                inner.heap.keep_stuck(one.piece);
+            } else {
+                self.unmake(vec![one]);
+            }
+        }
+        Err(code)
+    }
+
+    /// Releases handles that are mapped nowhere; what the driver does not take back stays charged, and loose.
+    fn unmake(&self, made: Vec<Made<'_>>) {
+        for one in made {
+            if self.fence.gpu().release(one.piece.handle).is_err() {
+                one.reservation.for_pool();
+                let mut inner = self.inner.lock();
+                inner.heap.gain(one.piece.size);
+                inner.heap.keep_loose(Piece { addr: 0, ..one.piece });
+            }
+        }
+    }
+
+    /// Unmaps a counted handle that is in no block.
+    fn unmap_or_stick(&self, piece: Piece) {
+        let unmapped = self.fence.gpu().unmap(piece.addr, piece.size);
+        let mut inner = self.inner.lock();
+        match unmapped {
+            Ok(()) => inner.heap.keep_loose(Piece { addr: 0, ..piece }),
+            Err(_) => inner.heap.keep_stuck(piece),
+        }
+    }
+
+    /// Tries once more to unmap what could not be.
+    fn unstick(&self) {
+        let stuck = self.inner.lock().heap.take_stuck();
+        for piece in stuck {
+            self.unmap_or_stick(piece);
+        }
+    }
+
+    /// Gives at least `bytes` of free pieces back to the driver, if there are as many. With `wait` the host waits for the
+    /// device if what it is done with does not suffice. Returns the bytes given back.
+    pub(super) fn give_pieces_back(&self, bytes: u64, wait: bool) -> u64 {
+        let mut returned = 0;
+        for may_wait in [wait, false] {
+            if returned < bytes {
+                returned += self.give_done_back(bytes - returned);
+            }
+            if returned >= bytes || !may_wait || !self.complete_range() {
+                break;
+            }
+        }
+        returned
+    }
+
+    /// Waits until the GPU is done with everything that is free in the range; true if there was anything to wait for.
+    pub(super) fn complete_range(&self) -> bool {
+        let idle = {
+            let mut inner = self.inner.lock();
+            self.catch_up(&mut inner);
+            inner.heap.flush_slabs();
+            let completed = self.fence.completed();
+            let done: u64 = inner.heap.idle_pieces(completed).iter().map(|(_, size, _)| size).sum();
+            inner.heap.range_idle().saturating_sub(done)
+        };
+        idle > 0 && self.fence.complete_all()
+    }
+
+    fn give_done_back(&self, bytes: u64) -> u64 {
+        let Some(_touch) = self.fence.touch().filter(|_| self.is_alive()) else { return 0 };
+        let _busy = self.backing.busy.lock();
+        self.unstick();
+        let pieces = {
+            let mut inner = self.inner.lock();
+            self.catch_up(&mut inner);
+            inner.heap.flush_slabs();
+            inner.heap.take_pieces(bytes, self.fence.completed())
+        };
+        pieces.into_iter().map(|piece| self.give_piece_back(piece)).sum()
+    }
+
+    /// Gives a piece back that has been taken out of the heap; returns its bytes, or 0 if the driver did not take it.
+    fn give_piece_back(&self, piece: Piece) -> u64 {
+        let begun = Instant::now();
+        if piece.addr != 0 && self.fence.gpu().unmap(piece.addr, piece.size).is_err() {
+            self.inner.lock().heap.restore(piece);
+            return 0;
+        }
+        let released = self.fence.gpu().release(piece.handle);
+        let mut inner = self.inner.lock();
+        if released.is_err() {
+            inner.heap.keep_loose(Piece { addr: 0, ..piece });
+            return 0;
+        }
+        inner.heap.lose(piece.size);
+        inner.counts.driver_free += 1;
+        inner.driver_time.frees += 1;
+        inner.driver_time.free_ns += begun.elapsed().as_nanos() as u64;
+        drop(inner);
+        self.books.account.release_pool(piece.size);
+        piece.size
+    }
+
+    /// `garbage_collection_threshold` for a range: the pieces that have been free for longest go back.
+    pub(super) fn collect_pieces(&self, rounded: u64, threshold: f64) {
+        let Some(_touch) = self.fence.touch().filter(|_| self.is_alive()) else { return };
+        let _busy = self.backing.busy.lock();
+        let account = &self.books.account;
+        let free: Vec<FreeRegion> = {
+            let mut inner = self.inner.lock();
+            self.catch_up(&mut inner);
+            let (completed, now) = (self.fence.completed(), self.fence.current());
+            let idle = inner.heap.idle_pieces(completed).into_iter();
+            idle.map(|(id, bytes, epoch)| FreeRegion { id, bytes, age: now - epoch }).collect()
+        };
+        let reserved = account.reserved().current.saturating_add(rounded.next_multiple_of(PAGE));
+        let chosen = gc::collect(&free, reserved, threshold, account.limit_bytes());
+        let taken = |addr: u64| self.inner.lock().heap.take_piece(addr);
+        let returned: u64 =
+            chosen.into_iter().filter_map(taken).map(|piece| self.give_piece_back(piece)).sum();
+        if returned > 0 {
+            self.inner.lock().counts.gc += 1;
+        }
+    }
+
+    /// Sets or takes away a device's access to all that is mapped.
+    ///
+    /// # Errors
+    /// The driver's own code.
+    pub fn set_peer_access(&self, device: u32, access: bool) -> Result<(), CuResult> {
+        let Some(_touch) = self.fence.touch().filter(|_| self.is_alive()) else { return Ok(()) };
+        let _busy = self.backing.busy.lock();
+        let pieces = self.inner.lock().heap.attached();
+        pieces.iter().try_for_each(|piece| {
+            self.fence.gpu().set_access(self.ctx(), piece.addr, piece.size, &[device], access)
+        })
+    }
+
+    /// The context has ended, and all its work with it. Physical memory and addresses are not a context's, so they are given
+    /// back here. Returns the bytes that the driver did not take: they are still there, and stay charged.
+    pub(super) fn end_range(&self) -> u64 {
+        let _busy = self.backing.busy.lock();
+        let taken = self.inner.lock().heap.take_range();
+        let Some((base, size, mapped, loose)) = taken else { return 0 };
+        let gpu = self.fence.gpu();
+        // A reset may have taken them along: then the driver does not know them any more.
+        let gone = |result: Result<(), CuResult>| matches!(result, Ok(()) | Err(CuResult::INVALID_VALUE));
+        let mut kept = 0;
+        for piece in mapped.iter().chain(&loose) {
+            let unmapped = piece.addr == 0 || gone(gpu.unmap(piece.addr, piece.size));
+            let released = gone(gpu.release(piece.handle));
+            kept += if unmapped && released { 0 } else { piece.size };
+        }
+        if let Err(code) = gpu.free_addresses(base, size) {
+            tracing::debug!(?code, "the driver keeps the addresses of a range");
+        }
+        self.backing.state.store(UNTRIED, Ordering::Release);
+        kept
+    }
+
+    /// The figures of the range for a report.
+    pub(super) fn mapped_figures(inner: &Inner) -> Option<Mapped> {
+        let usage = inner.heap.range_usage();
+        (inner.heap.range().is_some() || inner.mapped != Mapped::default()).then_some(Mapped {
+            mapped_bytes: usage.mapped,
+            loose_bytes: usage.loose,
+            spanned_bytes: usage.spanned,
+            handles: usage.pieces,
+            ..inner.mapped
+        })
+    }
+}
