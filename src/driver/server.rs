@@ -251,6 +251,12 @@ impl<G: Gpu> Server<G> {
         inner.heap.usage()
     }
 
+    /// Whether `address` lies in memory that is mapped piece by piece.
+    pub fn is_mapped(&self, address: u64) -> bool {
+        let range = self.inner.lock().heap.range();
+        range.is_some_and(|(base, size)| (base..base + size).contains(&address))
+    }
+
     /// Reads from the heap under its lock.
     pub fn with_heap<T>(&self, read: impl FnOnce(&Heap) -> T) -> T {
         read(&self.inner.lock().heap)

@@ -258,6 +258,14 @@ pub fn ends_with(kind: ExternalKind) -> usize {
     if outlives { 0 } else { ctx.0 }
 }
 
+/// Gives a device access to all that the pool of `owner` has mapped, or takes it away.
+///
+/// # Errors
+/// The driver's own code.
+pub fn set_peer_access(owner: Ctx, device: u32, access: bool) -> Result<(), CuResult> {
+    find(owner).map_or(Ok(()), |(_, life)| life.server.set_peer_access(device, access))
+}
+
 /// Runs a driver call that may end `ctx`: nothing is served from its pool meanwhile, and if `call` says that the context
 /// has ended, its pool ends, with everything that was charged to it.
 pub fn while_ending(ctx: impl FnOnce() -> Option<Ctx>, call: impl FnOnce() -> (CuResult, bool)) -> CuResult {
@@ -271,6 +279,9 @@ pub fn while_ending(ctx: impl FnOnce() -> Option<Ctx>, call: impl FnOnce() -> (C
     let (result, ended) = call();
     if ended && let Some(ctx) = ctx {
         captures::forget_context(ctx);
+        if let Some(fence) = FENCE.get() {
+            fence.peers().forget(ctx);
+        }
         for primary in &PRIMARY {
             let _ = primary.compare_exchange(ctx.0, 0, Ordering::AcqRel, Ordering::Acquire);
         }
