@@ -205,7 +205,7 @@ fn expandable(range: &Mapped) -> String {
             counted(range.moved_handles, "handle")
         );
     }
-    let _ = write!(text, "; mapping took {}", microseconds(range.map_ns));
+    let _ = write!(text, "; mapping took {:.1} ms", range.map_ns as f64 / 1e6);
     text
 }
 
