@@ -1,38 +1,28 @@
-//! exp
+//! The expandable range on the allocations of real training jobs: how much memory it maps, how many handles it makes and
+//! moves, and what the driver's calls for that would cost. `cargo bench --bench expandable`; no GPU is needed.
+//!
+//! The traces and what `lag` and `wait` mean are those of `traces.rs`; each trace is played three times into one heap.
+//! What the GPU has completed is what was freed `lag` frees ago: the waits order later work, they complete none.
+
 #![allow(missing_docs)]
 
-use flate2::read::GzDecoder;
-use gpucache::pool::{Claim, Fit, Heap, Index, PAGE, Piece, Rules, SMALL_MAX};
-use std::io::Read;
+#[path = "common/trace.rs"]
+mod trace;
 
-const TRACES: [(&str, &[u8]); 3] = [
-    ("gpt", include_bytes!("traces/gpt.trace.gz")),
-    ("resnet", include_bytes!("traces/resnet.trace.gz")),
-    ("unet", include_bytes!("traces/unet.trace.gz")),
-];
-#[derive(Clone, Copy)]
-enum Op {
-    Alloc { id: usize, bytes: u64 },
-    Free { id: usize },
-}
-fn parse(packed: &[u8]) -> Vec<Op> {
-    let mut text = String::new();
-    GzDecoder::new(packed).read_to_string(&mut text).expect("the trace unpacks");
-    text.lines()
-        .map(|line| {
-            let mut words = line.split_ascii_whitespace();
-            let kind = words.next().expect("a kind");
-            let mut number = || words.next().and_then(|word| word.parse::<u64>().ok()).expect("a number");
-            let id = number() as usize;
-            if kind == "a" { Op::Alloc { id, bytes: number() } } else { Op::Free { id } }
-        })
-        .collect()
-}
+use gpucache::pool::{Claim, Fit, Heap, Index, Piece, Rules, SMALL_MAX};
+use trace::{MODES, Op, TRACES, parse};
 
-#[derive(Clone, Copy, Default, Debug)]
+const PHASES: usize = 3;
+/// Microseconds of the driver's calls for a handle, read off an H200.
+const MAKE: f64 = 10.0;
+const UNMAP: f64 = 23.0;
+const MAP: f64 = 40.7;
+
+/// What a phase took.
+#[derive(Clone, Copy, Default)]
 struct Cost {
     grown: u32,
-    created: u32,
+    made: u32,
     remaps: u32,
     moved: u32,
     waits: u32,
@@ -49,16 +39,14 @@ struct Player {
     frees: u64,
     live: u64,
     live_peak: u64,
+    /// Address and bytes by the trace's number.
     held: Vec<(u64, u64)>,
     cost: Cost,
-    next: u64,
-    grain: u64,
-    share: u64,
-    slack: u64,
-    small: u64,
+    next_handle: u64,
 }
+
 impl Player {
-    fn new((lag, spacing): (u64, u64), ids: usize, grain: u64, share: u64, slack: u64, small: u64) -> Player {
+    fn new((lag, spacing): (u64, u64), ids: usize) -> Player {
         let index: &'static Index = Box::leak(Box::new(Index::new()));
         let mut heap = Heap::new(0, index, Rules::default());
         heap.set_range(0x7f00_0000_0000, 8 << 40);
@@ -74,21 +62,16 @@ impl Player {
             live_peak: 0,
             held: vec![(0, 0); ids],
             cost: Cost::default(),
-            next: 1,
-            grain,
-            share,
-            slack,
-            small,
+            next_handle: 1,
         }
     }
+
     fn completed(&self) -> u64 {
         self.frees.saturating_sub(self.lag)
     }
-    fn retired(&self) -> u64 {
-        self.completed().max(self.waited)
-    }
+
     fn alloc(&mut self, id: usize, bytes: u64) {
-        let retired = self.retired();
+        let retired = self.completed().max(self.waited);
         self.since_wait += 1;
         let mut addr = None;
         if self.since_wait >= self.spacing && bytes > SMALL_MAX {
@@ -97,7 +80,7 @@ impl Player {
                 self.wait(self.frees);
             }
         }
-        let retired = self.retired();
+        let retired = self.completed().max(self.waited);
         let addr = addr
             .or_else(|| self.heap.alloc(bytes, bytes, Fit::Any, retired))
             .unwrap_or_else(|| self.miss(bytes));
@@ -105,11 +88,14 @@ impl Player {
         self.live += bytes;
         self.live_peak = self.live_peak.max(self.live);
     }
+
     fn wait(&mut self, epoch: u64) {
         self.cost.waits += 1;
         self.since_wait = 0;
         self.waited = self.waited.max(epoch);
     }
+
+    /// What the ladder above the pool does: wait, then map, moving what is free before the high-water mark rises.
     #[cold]
     fn miss(&mut self, bytes: u64) -> u64 {
         if let Some(epoch) = self.heap.epoch_needed(bytes) {
@@ -118,38 +104,26 @@ impl Player {
                 return addr;
             }
         }
-        let need = bytes.next_multiple_of(512);
-        let reserved = self.heap.usage().reserved;
+        let reserved = self.heap.reserved();
+        let fresh = reserved.peak - reserved.current;
+        let plan = self.heap.plan(bytes.next_multiple_of(512), fresh, self.completed()).expect("addresses");
+        let (moves, makes) = (plan.moves.len() as u32, plan.makes.len() as u32);
         self.cost.grown += 1;
-        let plan =
-            self.heap.plan(need, reserved.peak - reserved.current, self.completed()).expect("addresses");
-        self.cost.remaps += u32::from(!plan.moves.is_empty());
-        self.cost.moved += plan.moves.len() as u32;
-        self.cost.created += plan.makes.len() as u32;
-        self.cost.us += 63.7 * plan.moves.len() as f64 + 50.7 * plan.makes.len() as f64;
+        self.cost.remaps += u32::from(moves > 0);
+        self.cost.moved += moves;
+        self.cost.made += makes;
+        self.cost.us += f64::from(moves) * (UNMAP + MAP) + f64::from(makes) * (MAKE + MAP);
         for (piece, to) in plan.moves {
             assert!(self.heap.attach(Piece { addr: to, ..piece }));
         }
         for (addr, size) in plan.makes {
             self.heap.gain(size);
-            assert!(self.heap.attach(Piece { addr, size, handle: self.next }));
-            self.next += 1;
+            assert!(self.heap.attach(Piece { addr, size, handle: self.next_handle }));
+            self.next_handle += 1;
         }
-        self.heap.alloc(bytes, bytes, Fit::Any, 0).expect("the new room serves")
+        self.heap.alloc(bytes, bytes, Fit::Any, 0).expect("what was mapped for it serves")
     }
-    fn piece_size(&self, m: u64) -> u64 {
-        let reserved = self.heap.usage().reserved.current;
-        let floor = |x: u64| if x < PAGE { PAGE } else { 1 << x.ilog2() };
-        let (a, b) = (self.grain >> 20 >> 16, (self.grain >> 20) & 0xffff);
-        let s = match a {
-            0 => b << 20,
-            1 => floor(m / b),
-            2 => floor(reserved / b),
-            3 => floor(m / (b & 255)).min(floor(reserved / ((b >> 8) * 64))),
-            _ => floor(m / (b & 255)).max(floor(reserved / ((b >> 8) * 64))),
-        };
-        s.clamp(PAGE, 32 << 20)
-    }
+
     fn free(&mut self, id: usize) {
         let (addr, bytes) = std::mem::take(&mut self.held[id]);
         let claim = match self.index.claim(addr) {
@@ -164,6 +138,7 @@ impl Player {
         }
         self.live -= bytes;
     }
+
     fn play(&mut self, ops: &[Op]) {
         for op in ops {
             match *op {
@@ -172,6 +147,7 @@ impl Player {
             }
         }
     }
+
     fn end_phase(&mut self) {
         for id in 0..self.held.len() {
             if self.held[id].0 != 0 {
@@ -182,82 +158,40 @@ impl Player {
 }
 
 fn main() {
-    let args: Vec<u64> = std::env::args().skip(1).filter_map(|a| a.parse().ok()).collect();
-    let lags: &[(u64, u64)] = if args.first() == Some(&1) {
-        &[(0, u64::MAX), (256, u64::MAX), (256, 16), (4096, u64::MAX), (4096, 16)]
-    } else {
-        &[(0, u64::MAX)]
-    };
-    let mut grains: Vec<u64> = args[1..].to_vec();
-    for a in std::env::args().skip(1) {
-        if let Some((k, b)) = a.split_once(':') {
-            grains.push(
-                k.parse::<u64>().unwrap() << 16
-                    | if let Some((x, y)) = b.split_once('/') {
-                        y.parse::<u64>().unwrap() << 8 | x.parse::<u64>().unwrap()
-                    } else {
-                        b.parse().unwrap()
-                    },
-            );
-        }
-    }
-    let slacks: Vec<u64> =
-        std::env::var("SLACK").map_or(vec![0], |s| s.split(',').map(|x| x.parse().unwrap()).collect());
-    let shares: Vec<u64> =
-        std::env::var("SHARE").map_or(vec![0], |s| s.split(',').map(|x| x.parse().unwrap()).collect());
-    let policies: Vec<u64> =
-        std::env::var("POLICY").map_or(vec![0], |s| s.split(',').map(|x| x.parse().unwrap()).collect());
     println!(
-        "trace lag wait grain share slack policy | ratio again | grown | created | remaps moved | waits | ms  | span GiB"
+        "trace    lag  wait | ratio             | grown       | made        | remaps  moved         | waits         | ms             | span GiB"
     );
     for (name, packed) in TRACES {
         let ops = parse(packed);
-        for &mode in lags {
-            for &grain in &grains {
-                for &share in &shares {
-                    for &slack in &slacks {
-                        for &policy in &policies {
-                            let mut p = Player::new(mode, ops.len(), grain << 20, share, slack, 16 << 20);
-                            let mut rows = Vec::new();
-                            for _ in 0..3 {
-                                p.play(&ops);
-                                rows.push((p.heap.usage().reserved.peak as f64 / p.live_peak as f64, p.cost));
-                                p.end_phase();
-                            }
-                            p.heap.check().expect("sound");
-                            let _ = PAGE;
-                            let (a, b, c) = (rows[0].1, rows[1].1, rows[2].1);
-                            println!(
-                                "{name:<6} {:>5} {:>5} {:>9} {share:>4} {slack:>4} {policy} | {:.4} {:.4} {:.4} | {}+{}+{} | {}+{}+{} | {}+{}+{} {}+{}+{} | {}+{} | {:.0}+{:.1}+{:.1} | {:.2}",
-                                mode.0,
-                                if mode.1 == u64::MAX { 0 } else { mode.1 },
-                                format!("{}:{}/{}", grain >> 16, grain & 255, (grain >> 8) & 255),
-                                rows[0].0,
-                                rows[1].0,
-                                rows[2].0,
-                                a.grown,
-                                b.grown - a.grown,
-                                c.grown - b.grown,
-                                a.created,
-                                b.created - a.created,
-                                c.created - b.created,
-                                a.remaps,
-                                b.remaps - a.remaps,
-                                c.remaps - b.remaps,
-                                a.moved,
-                                b.moved - a.moved,
-                                c.moved - b.moved,
-                                a.waits,
-                                b.waits - a.waits,
-                                a.us / 1000.0,
-                                (b.us - a.us) / 1000.0,
-                                (c.us - b.us) / 1000.0,
-                                p.heap.range_usage().spanned as f64 / f64::from(1 << 30)
-                            );
-                        }
-                    }
-                }
+        for mode in MODES {
+            let mut player = Player::new(mode, ops.len());
+            let mut phases = Vec::new();
+            for _ in 0..PHASES {
+                player.cost = Cost::default();
+                player.play(&ops);
+                let ratio = player.heap.reserved().peak as f64 / player.live_peak as f64;
+                phases.push((ratio, player.cost));
+                player.end_phase();
             }
+            player.heap.check().expect("the heap is sound");
+            let each = |one: fn(&Cost) -> u32| {
+                phases.iter().map(|(_, cost)| one(cost).to_string()).collect::<Vec<_>>().join("+")
+            };
+            let ratios: Vec<String> = phases.iter().map(|(ratio, _)| format!("{ratio:.3}")).collect();
+            let times: Vec<String> = phases.iter().map(|(_, cost)| format!("{:.1}", cost.us / 1e3)).collect();
+            println!(
+                "{name:<6} {:>5} {:>5} | {} | {:<11} | {:<11} | {:<7} {:<13} | {:<13} | {:<14} | {:.2}",
+                mode.0,
+                if mode.1 == u64::MAX { "late".into() } else { mode.1.to_string() },
+                ratios.join(" "),
+                each(|cost| cost.grown),
+                each(|cost| cost.made),
+                each(|cost| cost.remaps),
+                each(|cost| cost.moved),
+                each(|cost| cost.waits),
+                times.join("+"),
+                player.heap.range_usage().spanned as f64 / f64::from(1 << 30),
+            );
         }
     }
 }

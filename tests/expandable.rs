@@ -146,6 +146,18 @@ fn captures_survive_growing_and_moving() {
 }
 
 #[test]
+fn a_capture_survives_what_would_break_it_without_the_library() {
+    let program = expandable("capture_moves");
+    let without = program.run();
+    without.ok();
+    assert!(without.stdout.contains("broken"), "{without}");
+    let run = program.preload().run();
+    run.ok();
+    assert!(run.stdout.contains("survived"), "{run}");
+    assert_eq!(mapped(&run, "moved_bytes"), 32 * MIB, "{run}");
+}
+
+#[test]
 fn contexts_come_and_go() {
     for program in ["device_reset", "device_reset_shared", "contexts"] {
         let run = same(&expandable(program));

@@ -43,6 +43,8 @@ static OPEN: Mutex<Option<HashMap<StreamKey, usize>>> = Mutex::new(None);
 /// Begins a capture by `call`, at a moment when no barrier is under way.
 pub fn begin(key: StreamKey, call: impl FnOnce() -> CuResult) -> CuResult {
     let Some(fence) = contexts::fence() else { return call() };
+    // Nothing can be recorded while it is open: so that what has been freed before can be seen to be done.
+    fence.seal();
     let beginning = fence.gate().begin();
     let result = call();
     if result == CuResult::SUCCESS {

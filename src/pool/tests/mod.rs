@@ -4,6 +4,7 @@ mod cases;
 mod claims;
 mod model;
 mod random;
+mod range;
 
 use super::{Claim, Claimed, Fit, Heap, Index, Rules};
 
