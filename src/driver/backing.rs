@@ -1,4 +1,5 @@
-//! The driver's side of an expandable range: makes the calls that [`Plan`]s ask for, and undoes them when one fails.
+//! The driver's side of an expandable range: when it grows, how the calls that a [`Plan`] asks for go together, and how it
+//! ends. The calls are made and undone in `carry.rs`; memory goes back in `give.rs`.
 //!
 //! ```text
 //!  plan (heap's lock)         create new handles       unmap moved pieces    map, set access      attach (heap's lock)
@@ -18,8 +19,6 @@
 
 use super::server::{Inner, Server};
 use super::{CuResult, Gpu};
-use crate::policy::Reservation;
-use crate::policy::gc::{self, FreeRegion};
 use crate::pool::{Fit, GRANULE, PAGE, Piece, Plan};
 use crate::report::model::Mapped;
 use parking_lot::Mutex;
@@ -55,19 +54,13 @@ const SEGMENTS: u8 = 2;
 pub(super) struct Backing {
     state: AtomicU8,
     /// Held across calls that map and unmap; none of them waits.
-    busy: Mutex<()>,
+    pub busy: Mutex<()>,
 }
 
 impl Backing {
     pub fn new(wanted: bool) -> Backing {
         Backing { state: AtomicU8::new(if wanted { UNTRIED } else { SEGMENTS }), busy: Mutex::new(()) }
     }
-}
-
-/// A handle that has been made for a plan and is not the heap's yet.
-struct Made<'a> {
-    piece: Piece,
-    reservation: Reservation<'a>,
 }
 
 impl<G: Gpu> Server<G> {
@@ -77,6 +70,11 @@ impl<G: Gpu> Server<G> {
             UNTRIED => self.reserve_range(),
             state => state == RANGE,
         }
+    }
+
+    /// The same without reserving any: one that was never needed holds nothing.
+    pub(super) fn range_in_use(&self) -> bool {
+        self.backing.state.load(Ordering::Acquire) == RANGE
     }
 
     #[cold]
@@ -126,13 +124,11 @@ impl<G: Gpu> Server<G> {
             let (plan, mut reservation) = {
                 let mut inner = self.inner.lock();
                 let plan = self.plan_range(&mut inner, need, grow, turn == PLANS)?;
-                match self.books.account.reserve(plan.fresh()) {
-                    Ok(reservation) => (plan, reservation),
-                    Err(_) => {
-                        inner.heap.abandon(plan);
-                        return Some(Err(CuResult::OUT_OF_MEMORY));
-                    }
-                }
+                let Ok(reservation) = self.books.account.reserve(plan.fresh()) else {
+                    inner.heap.abandon(plan);
+                    return Some(Err(CuResult::OUT_OF_MEMORY));
+                };
+                (plan, reservation)
             };
             let (moved, spans) = (plan.moves.clone(), plan.spans.clone());
             let made = match self.carry_out(plan, &mut reservation) {
@@ -202,200 +198,6 @@ impl<G: Gpu> Server<G> {
             inner.heap.plan_apart(need, fresh, completed)
         } else {
             inner.heap.plan(need, fresh, completed)
-        }
-    }
-
-    /// Makes a plan's calls. If one fails, everything is undone and the plan's pieces are back in the books.
-    fn carry_out<'a>(
-        &self,
-        plan: Plan,
-        reservation: &mut Reservation<'a>,
-    ) -> Result<Vec<Made<'a>>, CuResult> {
-        let (gpu, ctx) = (self.fence.gpu(), self.ctx());
-        let mut made: Vec<Made<'a>> = Vec::with_capacity(plan.makes.len());
-        // First what fails most easily, while nothing else has been touched.
-        for &(addr, size) in &plan.makes {
-            match gpu.create(ctx, self.books.device, size) {
-                Ok(handle) => {
-                    let piece = Piece { addr, size, handle };
-                    made.push(Made { piece, reservation: reservation.split(size) });
-                }
-                Err(code) => {
-                    self.unmake(made);
-                    self.inner.lock().heap.abandon(plan);
-                    return Err(code);
-                }
-            }
-        }
-        for (number, (piece, _)) in plan.moves.iter().enumerate() {
-            let unmapped = if piece.addr == 0 { Ok(()) } else { gpu.unmap(piece.addr, piece.size) };
-            if let Err(code) = unmapped {
-                self.unmake(made);
-                let mut inner = self.inner.lock();
-                for (at, (piece, _)) in plan.moves.iter().enumerate() {
-                    if at < number {
-                        inner.heap.keep_loose(Piece { addr: 0, ..*piece });
-                    } else {
-                        inner.heap.restore(*piece);
-                    }
-                }
-                return Err(code);
-            }
-        }
-        let placed: Vec<Piece> = plan
-            .moves
-            .iter()
-            .map(|(piece, to)| Piece { addr: *to, ..*piece })
-            .chain(made.iter().map(|one| one.piece))
-            .collect();
-        let mut devices = self.fence.peers().devices(ctx);
-        devices.push(self.books.device);
-        let mut mapped = 0;
-        let result = placed
-            .iter()
-            .try_for_each(|piece| {
-                gpu.map(ctx, piece.addr, piece.size, piece.handle)?;
-                mapped += 1;
-                Ok(())
-            })
-            .and_then(|()| {
-                plan.spans
-                    .iter()
-                    .try_for_each(|&(addr, size)| gpu.set_access(ctx, addr, size, &devices, true))
-            });
-        let Err(code) = result else { return Ok(made) };
-        let moves = plan.moves.len();
-        for piece in &placed[..moves.min(mapped)] {
-            self.unmap_or_stick(*piece);
-        }
-        for piece in &placed[moves.min(mapped)..moves] {
-            self.inner.lock().heap.keep_loose(Piece { addr: 0, ..*piece });
-        }
-        for (at, one) in made.into_iter().enumerate() {
-            if moves + at < mapped && gpu.unmap(one.piece.addr, one.piece.size).is_err() {
-                one.reservation.for_pool();
-                let mut inner = self.inner.lock();
-                inner.heap.gain(one.piece.size);
-                inner.heap.keep_stuck(one.piece);
-            } else {
-                self.unmake(vec![one]);
-            }
-        }
-        Err(code)
-    }
-
-    /// Releases handles that are mapped nowhere; what the driver does not take back stays charged, and loose.
-    fn unmake(&self, made: Vec<Made<'_>>) {
-        for one in made {
-            if self.fence.gpu().release(one.piece.handle).is_err() {
-                one.reservation.for_pool();
-                let mut inner = self.inner.lock();
-                inner.heap.gain(one.piece.size);
-                inner.heap.keep_loose(Piece { addr: 0, ..one.piece });
-            }
-        }
-    }
-
-    /// Unmaps a counted handle that is in no block.
-    fn unmap_or_stick(&self, piece: Piece) {
-        let unmapped = self.fence.gpu().unmap(piece.addr, piece.size);
-        let mut inner = self.inner.lock();
-        match unmapped {
-            Ok(()) => inner.heap.keep_loose(Piece { addr: 0, ..piece }),
-            Err(_) => inner.heap.keep_stuck(piece),
-        }
-    }
-
-    /// Tries once more to unmap what could not be.
-    fn unstick(&self) {
-        let stuck = self.inner.lock().heap.take_stuck();
-        for piece in stuck {
-            self.unmap_or_stick(piece);
-        }
-    }
-
-    /// Gives at least `bytes` of free pieces back to the driver, if there are as many. With `wait` the host waits for the
-    /// device if what it is done with does not suffice. Returns the bytes given back.
-    pub(super) fn give_pieces_back(&self, bytes: u64, wait: bool) -> u64 {
-        let mut returned = 0;
-        for may_wait in [wait, false] {
-            if returned < bytes {
-                returned += self.give_done_back(bytes - returned);
-            }
-            if returned >= bytes || !may_wait || !self.complete_range() {
-                break;
-            }
-        }
-        returned
-    }
-
-    /// Waits until the GPU is done with everything that is free in the range; true if there was anything to wait for.
-    pub(super) fn complete_range(&self) -> bool {
-        let idle = {
-            let mut inner = self.inner.lock();
-            self.catch_up(&mut inner);
-            inner.heap.flush_slabs();
-            let completed = self.fence.completed();
-            let done: u64 = inner.heap.idle_pieces(completed).iter().map(|(_, size, _)| size).sum();
-            inner.heap.range_idle().saturating_sub(done)
-        };
-        idle > 0 && self.fence.complete_all()
-    }
-
-    fn give_done_back(&self, bytes: u64) -> u64 {
-        let Some(_touch) = self.fence.touch().filter(|_| self.is_alive()) else { return 0 };
-        let _busy = self.backing.busy.lock();
-        self.unstick();
-        let pieces = {
-            let mut inner = self.inner.lock();
-            self.catch_up(&mut inner);
-            inner.heap.flush_slabs();
-            inner.heap.take_pieces(bytes, self.fence.completed())
-        };
-        pieces.into_iter().map(|piece| self.give_piece_back(piece)).sum()
-    }
-
-    /// Gives a piece back that has been taken out of the heap; returns its bytes, or 0 if the driver did not take it.
-    fn give_piece_back(&self, piece: Piece) -> u64 {
-        let begun = Instant::now();
-        if piece.addr != 0 && self.fence.gpu().unmap(piece.addr, piece.size).is_err() {
-            self.inner.lock().heap.restore(piece);
-            return 0;
-        }
-        let released = self.fence.gpu().release(piece.handle);
-        let mut inner = self.inner.lock();
-        if released.is_err() {
-            inner.heap.keep_loose(Piece { addr: 0, ..piece });
-            return 0;
-        }
-        inner.heap.lose(piece.size);
-        inner.counts.driver_free += 1;
-        inner.driver_time.frees += 1;
-        inner.driver_time.free_ns += begun.elapsed().as_nanos() as u64;
-        drop(inner);
-        self.books.account.release_pool(piece.size);
-        piece.size
-    }
-
-    /// `garbage_collection_threshold` for a range: the pieces that have been free for longest go back.
-    pub(super) fn collect_pieces(&self, rounded: u64, threshold: f64) {
-        let Some(_touch) = self.fence.touch().filter(|_| self.is_alive()) else { return };
-        let _busy = self.backing.busy.lock();
-        let account = &self.books.account;
-        let free: Vec<FreeRegion> = {
-            let mut inner = self.inner.lock();
-            self.catch_up(&mut inner);
-            let (completed, now) = (self.fence.completed(), self.fence.current());
-            let idle = inner.heap.idle_pieces(completed).into_iter();
-            idle.map(|(id, bytes, epoch)| FreeRegion { id, bytes, age: now - epoch }).collect()
-        };
-        let reserved = account.reserved().current.saturating_add(rounded.next_multiple_of(PAGE));
-        let chosen = gc::collect(&free, reserved, threshold, account.limit_bytes());
-        let taken = |addr: u64| self.inner.lock().heap.take_piece(addr);
-        let returned: u64 =
-            chosen.into_iter().filter_map(taken).map(|piece| self.give_piece_back(piece)).sum();
-        if returned > 0 {
-            self.inner.lock().counts.gc += 1;
         }
     }
 

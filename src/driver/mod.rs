@@ -10,16 +10,18 @@
 //! | `fence.rs` | makes freed memory reusable: seals epochs, polls them, waits for them on the device |
 //! | `server.rs` | one context's pool: hits, frees, and what is asked of it |
 //! | `ladder.rs` | what a miss tries, in order, until only "out of memory" is left |
-//! | `backing.rs` | the range of a pool with `expandable_segments`: grows it, moves its memory, gives it back |
+//! | `backing.rs`, `carry.rs`, `give.rs` | the range of a pool with `expandable_segments`: when it grows; the calls, and how they are undone; what goes back |
 //! | `peers.rs` | which devices may reach whose memory |
 //! | `books.rs` | what all contexts of a device share: account, counts, moments of failure |
 //! | `external.rs` | device memory that the pool does not serve: counted and held under the cap |
 
 mod backing;
 pub mod books;
+mod carry;
 pub mod external;
 pub mod fence;
 pub mod gate;
+mod give;
 mod ladder;
 pub mod mapping;
 #[cfg(test)]

@@ -291,7 +291,7 @@ impl<G: Gpu> Server<G> {
             }
             returned += self.return_region(&region);
         }
-        if returned < bytes && self.has_range() {
+        if returned < bytes && self.range_in_use() {
             returned += self.give_pieces_back(bytes - returned, true);
         }
         returned

@@ -129,8 +129,15 @@ impl Heap {
         self.check_queue(&mut pending)?;
         let filled = self.slabs.iter().filter(|slab| slab.block != NONE).count();
         ensure!(slabs == filled, "{slabs} slabs where {filled} are listed");
+        let counted = self.counted();
+        ensure!(sums == counted, "found {sums:?}, counted {counted:?}");
+        Ok(())
+    }
+
+    /// What the gauges say.
+    fn counted(&self) -> Sums {
         let gauges = &self.gauges;
-        let counted = Sums {
+        Sums {
             requested: gauges.requested.current,
             allocated: gauges.allocated.current,
             reserved: gauges.reserved.current,
@@ -140,9 +147,7 @@ impl Heap {
             objects: gauges.objects,
             idle: gauges.idle,
             live_blocks: gauges.live_blocks,
-        };
-        ensure!(sums == counted, "found {sums:?}, counted {counted:?}");
-        Ok(())
+        }
     }
 
     /// The range's own books against its blocks; returns the bytes of its handles.

@@ -33,6 +33,7 @@ mod gauges;
 mod heap;
 mod index;
 mod lists;
+mod loose;
 mod pending;
 mod range;
 mod record;

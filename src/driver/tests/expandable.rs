@@ -32,7 +32,9 @@ fn halves_and_their_whole_take_the_same_memory_in_either_order() {
         for (count, size) in sizes {
             let blocks: Vec<u64> = (0..count).map(|_| bench.used(size * MIB)).collect();
             bench.model().complete();
-            blocks.into_iter().for_each(|block| bench.free(block));
+            for block in blocks {
+                bench.free(block);
+            }
         }
         assert_eq!(bench.model().state.lock().peak, 128 * MIB);
         bench.check();
@@ -112,7 +114,9 @@ fn a_job_that_repeats_itself_moves_next_to_nothing_after_its_first_steps() {
             }
             bench.model().complete();
         }
-        blocks.into_iter().for_each(|block| bench.free(block));
+        for block in blocks {
+            bench.free(block);
+        }
         bench.model().complete();
         calls.push(bench.model().calls("map"));
     }
@@ -244,7 +248,9 @@ fn addresses_that_are_used_up_are_no_reason_to_fail() {
     bench.server.inner.lock().heap.shorten_range(base + 8 * MIB);
     let blocks: Vec<u64> = (0..6).map(|_| bench.alloc(4 * MIB).unwrap()).collect();
     assert!(bench.model().calls("mem_alloc") > 0);
-    blocks.into_iter().for_each(|block| bench.free(block));
+    for block in blocks {
+        bench.free(block);
+    }
     bench.check();
 }
 
@@ -291,7 +297,9 @@ fn busy(bench: &Bench) -> u64 {
             bench.check();
         }
     }
-    live.into_iter().for_each(|block| bench.free(block));
+    for block in live {
+        bench.free(block);
+    }
     refused
 }
 

@@ -18,6 +18,7 @@ pub struct Failure {
 
 /// All settings; see the crate documentation for the variables' grammar.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "switches, each a setting of its own")]
 pub struct Config {
     /// Bytes of memory of each device.
     pub memory: u64,
