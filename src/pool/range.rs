@@ -1,7 +1,7 @@
 //! The expandable range: one stretch of reserved addresses whose memory comes and goes piece by piece.
 //!
 //! Where a segment is one allocation of the driver's, the range is a reservation of addresses of which **pieces** are
-//! backed by physical memory, one driver handle each. To the heap it is one [`Region`] that grows at its end, tiled by
+//! backed by physical memory, one driver handle each. To the heap it is one region that grows at its end, tiled by
 //! blocks like any other; what is not backed is a block in state [`State::Gap`], which is in no list and serves nobody:
 //!
 //! ```text
