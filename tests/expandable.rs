@@ -198,6 +198,13 @@ fn peers_reach_each_others_memory() {
 }
 
 #[test]
+fn copies_between_devices_need_no_peer_access() {
+    let run = same(&expandable("between_devices").sim("DEVICES", "2"));
+    assert_eq!(run.count("alloc"), run.printed("allocs"), "{run}");
+    same_with_and_without(&expandable("two_devices").sim("DEVICES", "2")).ok();
+}
+
+#[test]
 fn export_to_other_processes_is_refused_and_the_setting_named_once() {
     let run = expandable("unshared").preload().run();
     run.ok();

@@ -54,6 +54,7 @@ pub fn look_up(driver: Library) -> Option<Calls> {
         capture_info: function!(c"cuStreamGetCaptureInfo_v2"),
         ctx_record: events.then(|| function!(c"cuCtxRecordEvent")).flatten(),
         ctx_wait: events.then(|| function!(c"cuCtxWaitEvent")).flatten(),
+        can_access_peer: function!(c"cuDeviceCanAccessPeer"),
         mapping: mapping(),
     })
 }

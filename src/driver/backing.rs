@@ -130,7 +130,7 @@ impl<G: Gpu> Server<G> {
                 };
                 (plan, reservation)
             };
-            let (moved, spans) = (plan.moves.clone(), plan.spans.clone());
+            let moved = plan.moves.clone();
             let made = match self.carry_out(plan, &mut reservation) {
                 Ok(made) => made,
                 Err(code) => {
@@ -169,7 +169,6 @@ impl<G: Gpu> Server<G> {
             // Under the same lock: the memory is there for this request and not for another thread's.
             let served = self.take_locked(&mut inner, bytes, rounded, Fit::Any, false);
             drop(inner);
-            debug_assert!(!spans.is_empty());
             for piece in refused {
                 // Out of records: nothing that the heap could do with it.
                 self.unmap_or_stick(piece);
@@ -206,7 +205,14 @@ impl<G: Gpu> Server<G> {
     /// # Errors
     /// The driver's own code.
     pub fn set_peer_access(&self, device: u32, access: bool) -> Result<(), CuResult> {
-        let Some(_touch) = self.fence.touch().filter(|_| self.is_alive()) else { return Ok(()) };
+        let touch = self.fence.touch().or_else(|| {
+            self.fence.await_calm();
+            self.fence.touch()
+        });
+        let Some(_touch) = touch else { return Err(CuResult::NOT_SUPPORTED) };
+        if !self.is_alive() {
+            return Ok(());
+        }
         let _busy = self.backing.busy.lock();
         let pieces = self.inner.lock().heap.attached();
         pieces.iter().try_for_each(|piece| {

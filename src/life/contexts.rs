@@ -11,7 +11,7 @@ use crate::driver::fence::Fence;
 use crate::driver::real::{self, RealGpu};
 use crate::driver::server::{Server, Tuning};
 use crate::driver::{Ctx, CuResult};
-use crate::life::{captures, notes, process};
+use crate::life::{captures, notes, peers, process};
 use crate::policy::{Conf, DeviceAccount};
 use crate::pool::{Index, Usage};
 use crate::stats::{AtomicCounts, ExternalKind};
@@ -96,14 +96,14 @@ fn look_up(ctx: Ctx, version: u64) -> Option<&'static Life> {
     let life = match find(ctx) {
         Some((at, life)) if !life.is_suspended() => Some((at, life)),
         Some(_) => None,
-        None => create(ctx),
+        None => create(ctx).inspect(|(_, life)| peers::introduce(ctx, life.device)),
     };
     let (at, life) = life?;
     LAST.set((ctx.0, version, at));
     Some(life)
 }
 
-fn find(ctx: Ctx) -> Option<(usize, &'static Life)> {
+pub(super) fn find(ctx: Ctx) -> Option<(usize, &'static Life)> {
     let lived = LIVED.load(Ordering::Acquire).min(LIVES);
     (0..lived)
         .rev()
@@ -223,6 +223,7 @@ fn usage(device: u32) -> Usage {
 
 /// The primary context of `device` is `ctx`.
 pub fn primary_is(device: u32, ctx: Ctx) {
+    peers::introduce(ctx, device);
     if let Some(slot) = PRIMARY.get(device as usize) {
         slot.store(ctx.0, Ordering::Release);
     }
@@ -258,14 +259,6 @@ pub fn ends_with(kind: ExternalKind) -> usize {
     if outlives { 0 } else { ctx.0 }
 }
 
-/// Gives a device access to all that the pool of `owner` has mapped, or takes it away.
-///
-/// # Errors
-/// The driver's own code.
-pub fn set_peer_access(owner: Ctx, device: u32, access: bool) -> Result<(), CuResult> {
-    find(owner).map_or(Ok(()), |(_, life)| life.server.set_peer_access(device, access))
-}
-
 /// Runs a driver call that may end `ctx`: nothing is served from its pool meanwhile, and if `call` says that the context
 /// has ended, its pool ends, with everything that was charged to it.
 pub fn while_ending(ctx: impl FnOnce() -> Option<Ctx>, call: impl FnOnce() -> (CuResult, bool)) -> CuResult {
@@ -279,9 +272,7 @@ pub fn while_ending(ctx: impl FnOnce() -> Option<Ctx>, call: impl FnOnce() -> (C
     let (result, ended) = call();
     if ended && let Some(ctx) = ctx {
         captures::forget_context(ctx);
-        if let Some(fence) = FENCE.get() {
-            fence.peers().forget(ctx);
-        }
+        peers::forget(ctx);
         for primary in &PRIMARY {
             let _ = primary.compare_exchange(ctx.0, 0, Ordering::AcqRel, Ordering::Acquire);
         }

@@ -7,6 +7,7 @@
 //! | `captures.rs` | which streams capture |
 //! | `exit.rs` | the report: gathered from host-side state and written once, however the process ends |
 //! | `scratch.rs` | memory for the report, where no allocator may be asked |
+//! | `peers.rs` | which devices may reach the mapped memory of which contexts |
 //! | `notes.rs` | what the report has to say besides figures |
 //! | `say.rs` | one line on stderr |
 //! | `logging.rs` | diagnostics behind `GPUCACHE_LOG` |
@@ -16,6 +17,7 @@ pub mod contexts;
 pub mod exit;
 pub mod logging;
 pub mod notes;
+pub mod peers;
 pub mod process;
 pub mod say;
 pub mod scratch;

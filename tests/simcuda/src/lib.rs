@@ -46,7 +46,7 @@
 //! # Limits
 //! Host functions run with the driver locked, in whichever call lets time pass. Counts are written by the handlers of
 //! `exit`, so a process that ends by `_exit` or a signal writes none; the trace is complete in any case. Peer access
-//! is demanded of kernels for mapped memory only; exportable handle types and release thresholds of pools are taken and not enforced.
+//! is demanded of kernels and copies for mapped memory only; exportable handle types and release thresholds of pools are taken and not enforced.
 //!
 //! # Steering
 //! Functions named `simcuda_*` let a test look at and steer the driver from inside the process.

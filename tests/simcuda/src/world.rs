@@ -77,7 +77,8 @@ pub struct World {
     pub cur: u64,
     /// Number of the calling thread.
     pub thread: u64,
-    /// Device of the kernel whose effect is happening, if it is a kernel's.
+    /// Device that reaches for memory now, when that must have been let in: of a kernel whose effect is happening, or of the
+    /// stream that a copy is submitted to.
     pub running: Option<i32>,
     /// Whether the entry point called is a per-thread one.
     pub per_thread: bool,
