@@ -221,11 +221,16 @@ impl<G: Gpu> Server<G> {
     }
 
     /// The context has ended, and all its work with it. Physical memory and addresses are not a context's, so they are given
-    /// back here. Returns the bytes that the driver did not take: they are still there, and stay charged.
-    pub(super) fn end_range(&self) -> u64 {
+    /// back here, unless no call is to be made. Returns the bytes that the driver did not take: they are still there, and
+    /// stay charged.
+    pub(super) fn end_range(&self, give_back: bool) -> u64 {
         let _busy = self.backing.busy.lock();
         let taken = self.inner.lock().heap.take_range();
         let Some((base, size, mapped, loose)) = taken else { return 0 };
+        self.backing.state.store(UNTRIED, Ordering::Release);
+        if !give_back {
+            return mapped.iter().chain(&loose).map(|piece| piece.size).sum();
+        }
         let gpu = self.fence.gpu();
         // A reset may have taken them along: then the driver does not know them any more.
         let gone = |result: Result<(), CuResult>| matches!(result, Ok(()) | Err(CuResult::INVALID_VALUE));
@@ -238,8 +243,13 @@ impl<G: Gpu> Server<G> {
         if let Err(code) = gpu.free_addresses(base, size) {
             tracing::debug!(?code, "the driver keeps the addresses of a range");
         }
-        self.backing.state.store(UNTRIED, Ordering::Release);
         kept
+    }
+
+    /// Whether `address` lies in memory that is mapped piece by piece.
+    pub fn is_mapped(&self, address: u64) -> bool {
+        let range = self.inner.lock().heap.range();
+        range.is_some_and(|(base, size)| (base..base + size).contains(&address))
     }
 
     /// The figures of the range for a report.

@@ -81,7 +81,7 @@ impl<G: Gpu> Server<G> {
             self.catch_up(&mut inner);
             let (completed, now) = (self.fence.completed(), self.fence.current());
             let idle = inner.heap.idle_pieces(completed).into_iter();
-            idle.map(|(id, bytes, epoch)| FreeRegion { id, bytes, age: now - epoch }).collect()
+            idle.map(|(id, bytes, epoch)| FreeRegion { id, bytes, age: now.saturating_sub(epoch) }).collect()
         };
         let reserved = account.reserved().current.saturating_add(rounded.next_multiple_of(PAGE));
         let chosen = gc::collect(&free, reserved, threshold, account.limit_bytes());

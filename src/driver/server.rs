@@ -251,12 +251,6 @@ impl<G: Gpu> Server<G> {
         inner.heap.usage()
     }
 
-    /// Whether `address` lies in memory that is mapped piece by piece.
-    pub fn is_mapped(&self, address: u64) -> bool {
-        let range = self.inner.lock().heap.range();
-        range.is_some_and(|(base, size)| (base..base + size).contains(&address))
-    }
-
     /// Reads from the heap under its lock.
     pub fn with_heap<T>(&self, read: impl FnOnce(&Heap) -> T) -> T {
         read(&self.inner.lock().heap)
@@ -331,12 +325,21 @@ impl<G: Gpu> Server<G> {
 
     /// The context has died: its memory is gone, and no call is made on it any more.
     pub fn end(&self) {
+        self.end_with(true);
+    }
+
+    /// The same without giving back what is not the context's: the process is ending, and no call is to be made.
+    pub fn end_silently(&self) {
+        self.end_with(false);
+    }
+
+    fn end_with(&self, give_back: bool) {
         if !self.alive.swap(false, Ordering::AcqRel) {
             return;
         }
         self.fence.leave(self.member.load(Ordering::Acquire));
         let reserved = self.inner.lock().heap.reserved().current;
-        let kept = self.end_range();
+        let kept = self.end_range(give_back);
         self.inner.lock().heap.clear();
         self.books.account.release_pool(reserved - kept);
     }

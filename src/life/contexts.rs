@@ -11,7 +11,7 @@ use crate::driver::fence::Fence;
 use crate::driver::real::{self, RealGpu};
 use crate::driver::server::{Server, Tuning};
 use crate::driver::{Ctx, CuResult};
-use crate::life::{captures, notes, peers, process};
+use crate::life::{captures, exit, notes, peers, process};
 use crate::policy::{Conf, DeviceAccount};
 use crate::pool::{Index, Usage};
 use crate::stats::{AtomicCounts, ExternalKind};
@@ -284,7 +284,11 @@ pub fn while_ending(ctx: impl FnOnce() -> Option<Ctx>, call: impl FnOnce() -> (C
     }
     if let Some(life) = life {
         if ended {
-            life.server.end();
+            if exit::is_over() {
+                life.server.end_silently();
+            } else {
+                life.server.end();
+            }
             tracing::info!(ctx = ?life.server.ctx(), "a context has ended");
         }
         life.resume();

@@ -368,6 +368,17 @@ fn a_handle_that_is_not_taken_back_at_the_end_stays_charged() {
 }
 
 #[test]
+fn the_end_of_the_process_makes_no_call() {
+    let bench = bench(1 << 30, 1 << 30);
+    bench.used(4 * MIB);
+    bench.model().complete();
+    let before: u64 = bench.model().state.lock().calls.values().sum();
+    bench.server.end_silently();
+    assert_eq!(bench.model().state.lock().calls.values().sum::<u64>(), before);
+    assert_eq!(bench.server.books().account.in_use(), 4 * MIB, "it is still there");
+}
+
+#[test]
 fn the_driver_can_be_asked_for_nothing_after_a_context_has_ended() {
     let bench = bench(1 << 30, 1 << 30);
     bench.server.end();

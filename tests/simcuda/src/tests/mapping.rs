@@ -73,10 +73,10 @@ fn mapping_spoils_a_capture_on_its_thread_unless_relaxed() {
             let (va, h) = mapped(&[0], false);
             let (s, prop) = (d.stream(), prop(false));
             assert_eq!(cu!(cuStreamBeginCapture_v2(s, 0)), 0);
-            let (mut mode, mut made) = (if relaxed { 2 } else { 0 }, 0);
+            let (mut mode, mut fresh) = (if relaxed { 2 } else { 0 }, 0);
             assert_eq!(cu!(cuThreadExchangeStreamCaptureMode(&raw mut mode)), 0);
             let result = match call {
-                0 => cu!(cuMemCreate(&raw mut made, SIZE, prop.as_ptr().cast(), 0)),
+                0 => cu!(cuMemCreate(&raw mut fresh, SIZE, prop.as_ptr().cast(), 0)),
                 1 => set(va, 0, 3),
                 2 => cu!(cuMemUnmap(va, SIZE)),
                 _ => cu!(cuMemRelease(h)),
