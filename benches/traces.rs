@@ -9,45 +9,19 @@
 
 #![allow(missing_docs)]
 
-use std::io::Read;
+#[path = "common/trace.rs"]
+mod trace;
+
 use std::time::Instant;
 
-use flate2::read::GzDecoder;
 use gpucache::pool::{
     CACHED_MAX, Cache, Caches, Claim, Drain, Fit, Freed, Heap, Index, Popped, Rules, SMALL_MAX, cached_need,
 };
+use trace::{MODES, Op, TRACES, parse};
 
-const TRACES: [(&str, &[u8]); 3] = [
-    ("gpt", include_bytes!("traces/gpt.trace.gz")),
-    ("resnet", include_bytes!("traces/resnet.trace.gz")),
-    ("unet", include_bytes!("traces/unet.trace.gz")),
-];
-/// Lag, and allocations between waits.
-const MODES: [(u64, u64); 6] =
-    [(0, u64::MAX), (16, u64::MAX), (256, u64::MAX), (256, 16), (4096, u64::MAX), (4096, 16)];
 /// Requests between two drains for the sake of a tighter fit.
 const SERVED_PER_DRAIN: u64 = 4;
 const TIMED_RUNS: usize = 5;
-
-#[derive(Clone, Copy)]
-enum Op {
-    Alloc { id: usize, bytes: u64 },
-    Free { id: usize },
-}
-
-/// A line is `a ID BYTES` or `f ID`.
-fn parse(packed: &[u8]) -> Vec<Op> {
-    let mut text = String::new();
-    GzDecoder::new(packed).read_to_string(&mut text).expect("the trace unpacks");
-    let ops = text.lines().map(|line| {
-        let mut words = line.split_ascii_whitespace();
-        let kind = words.next().expect("a kind");
-        let mut number = || words.next().and_then(|word| word.parse::<u64>().ok()).expect("a number");
-        let id = number() as usize;
-        if kind == "a" { Op::Alloc { id, bytes: number() } } else { Op::Free { id } }
-    });
-    ops.collect()
-}
 
 /// The pool of one run, with its driver and what it cost.
 struct Player {

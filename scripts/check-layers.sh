@@ -14,7 +14,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 LAYERS=(abi life driver pool policy stats report sync) # top to bottom; a layer is a folder or a file of src/
 TOOL=src/bin/gpucache
 TOOL_SHARES='^(policy/mod|report/mod|stats/mod|sync)\.rs$'
-UNSAFE_ALLOWED='^src/(abi/|life/|driver/real\.rs$)'
+UNSAFE_ALLOWED='^src/(abi/|life/|driver/real(\.rs$|/))'
 MAX_LINES=450
 
 # A source file without comments and the contents of strings, each line after its number.

@@ -9,6 +9,7 @@
 
 use super::gate::{Gate, Pass};
 use super::members::Member;
+use super::peers::Peers;
 use super::{Ctx, CuResult, Event, Gpu};
 use crate::pool::Epoch;
 use crate::pool::epochs::{Epochs, Sealed};
@@ -41,6 +42,7 @@ pub struct Fence<G: Gpu> {
     /// The marks that the newest wait was for.
     pub(super) waited: Mutex<Vec<Mark>>,
     barriers: AtomicU64,
+    peers: Peers,
     /// Read by whoever makes a call on a context that is not known to be its thread's own, written while one is ended.
     ending: RwLock<()>,
     endings: AtomicU64,
@@ -64,6 +66,7 @@ impl<G: Gpu> Fence<G> {
             unordered: AtomicU64::new(0),
             waited: Mutex::new(Vec::new()),
             barriers: AtomicU64::new(0),
+            peers: Peers::default(),
             ending: RwLock::new(()),
             endings: AtomicU64::new(0),
         }
@@ -72,6 +75,11 @@ impl<G: Gpu> Fence<G> {
     /// The GPU operations.
     pub fn gpu(&self) -> &G {
         &self.gpu
+    }
+
+    /// Which devices may reach whose memory.
+    pub fn peers(&self) -> &Peers {
+        &self.peers
     }
 
     /// The gate between captures and barriers.
@@ -89,6 +97,11 @@ impl<G: Gpu> Fence<G> {
     #[inline]
     pub fn retired(&self) -> Epoch {
         self.epochs.retired()
+    }
+
+    /// The newest epoch whose work the host has seen to be over, in every context: see [`Epochs::completed`].
+    pub fn completed(&self) -> Epoch {
+        self.epochs.completed()
     }
 
     /// The newest epoch that has been sealed.
@@ -234,7 +247,7 @@ impl<G: Gpu> Fence<G> {
             self.recycle(&[mark]);
             one.marks.pop();
         }
-        self.retire(one.epoch);
+        self.complete(one.epoch);
         None
     }
 
@@ -285,6 +298,11 @@ impl<G: Gpu> Fence<G> {
         true
     }
 
+    /// Blocks until all work of every context is done; false if that cannot be, because a capture is open or a call failed.
+    pub fn complete_all(&self) -> bool {
+        self.synchronize()
+    }
+
     /// The fallback: blocks until all work of every context is done.
     fn synchronize(&self) -> bool {
         let Some(_pass) = self.pass() else { return false };
@@ -298,7 +316,7 @@ impl<G: Gpu> Fence<G> {
             }
         }
         self.barriers.fetch_add(1, Ordering::Relaxed);
-        self.retire(epoch);
+        self.complete(epoch);
         tracing::debug!("waited on the host for all work, up to epoch {epoch}");
         true
     }
@@ -323,7 +341,7 @@ impl<G: Gpu> Fence<G> {
     pub fn synced(&self, ctx: Ctx, epoch: Epoch) {
         let alone = matches!(self.members.lock().as_slice(), [only] if only.ctx == ctx);
         if alone {
-            self.retire(epoch);
+            self.complete(epoch);
         }
     }
 
@@ -332,6 +350,12 @@ impl<G: Gpu> Fence<G> {
     pub fn knows(&self, member: u64) -> bool {
         std::iter::from_fn(|| self.epochs.take_oldest())
             .any(|one| one.marks.iter().any(|mark| mark.member == member))
+    }
+
+    fn complete(&self, epoch: Epoch) {
+        for one in self.epochs.complete(epoch) {
+            self.recycle(&one.marks);
+        }
     }
 
     fn retire(&self, epoch: Epoch) {

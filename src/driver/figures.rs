@@ -3,7 +3,7 @@
 use super::Gpu;
 use super::server::{PeakMoment, Server};
 use crate::pool::{BlockState, Drain, Heap, Usage};
-use crate::report::model::DriverTime;
+use crate::report::model::{DriverTime, Mapped};
 use crate::stats::{Counts, SizeHistogram};
 use crate::sync::patiently;
 
@@ -22,6 +22,8 @@ pub struct Figures {
     pub live: SizeHistogram,
     /// Time inside the driver calls that grew and shrank the heap.
     pub driver_time: DriverTime,
+    /// The range, of a pool that has one.
+    pub mapped: Option<Mapped>,
     /// When the heap held memory: [`Heap::lived`].
     pub lived: Option<(u64, u64)>,
 }
@@ -68,6 +70,7 @@ impl<G: Gpu> Server<G> {
             peak: inner.peak,
             live: live_sizes(&inner.heap),
             driver_time: inner.driver_time,
+            mapped: Server::<G>::mapped_figures(&inner),
             lived: inner.heap.lived(),
         })
     }

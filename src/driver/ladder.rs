@@ -12,6 +12,7 @@
 //!
 //! While a stream captures, steps that wait are left out: they would kill the capture.
 
+use super::backing::Grow;
 use super::server::{Inner, ROTATED_MAX, Server};
 use super::{CuResult, Gpu};
 use crate::policy::gc::{self, FreeRegion};
@@ -133,7 +134,7 @@ impl<G: Gpu> Server<G> {
             if let Some(address) = search() {
                 return Ok(address);
             }
-            if let Ok(address) = self.grow_and_take(bytes, rounded, false) {
+            if let Ok(address) = self.grow_and_take(bytes, rounded, Grow::Rotation) {
                 return Ok(address);
             }
         }
@@ -176,10 +177,12 @@ impl<G: Gpu> Server<G> {
             return Ok(address);
         }
         self.collect_garbage(rounded);
+        let mut grow = Grow::Rotation;
         if plan != Plan::Rotate {
+            grow = Grow::Usual;
             self.make_room(rounded);
         }
-        let mut failure = match self.grow_and_take(bytes, rounded, false) {
+        let mut failure = match self.grow_and_take(bytes, rounded, grow) {
             Ok(address) => return Ok(address),
             Err(code) => code,
         };
@@ -192,6 +195,8 @@ impl<G: Gpu> Server<G> {
                     self.drain(Drain::All);
                     self.wait_for_all()
                 }
+                // What a range has free is moved by the growth itself, once the GPU is done with it.
+                Step::GiveBack if self.has_range() => self.complete_range() || self.idle_bytes() > 0,
                 Step::GiveBack => self.give_back(u64::MAX) > 0,
                 Step::Reclaim => (self.books.reclaim)(self.books.device, u64::MAX) > 0,
                 Step::AskAgain => true,
@@ -204,7 +209,7 @@ impl<G: Gpu> Server<G> {
             }
             self.inner.lock().counts.retry += 1;
             tracing::debug!("trying again to grow for {}, {}", human(bytes), step.in_words());
-            match self.grow_and_take(bytes, rounded, true) {
+            match self.grow_and_take(bytes, rounded, Grow::Least) {
                 Ok(address) => return Ok(address),
                 Err(code) => failure = code,
             }
@@ -292,6 +297,9 @@ impl<G: Gpu> Server<G> {
     /// more than its share.
     fn collect_garbage(&self, rounded: u64) {
         let Some(threshold) = self.tuning.gc_threshold else { return };
+        if self.has_range() {
+            return self.collect_pieces(rounded, threshold);
+        }
         let account = &self.books.account;
         let mut idle = Vec::new();
         self.idle_regions(&mut idle);
@@ -317,7 +325,7 @@ impl<G: Gpu> Server<G> {
     /// for all work of the device, so it is not called before that is done; [`Patience`](super::patience::Patience) says
     /// for how long that is waited for. Short of "out of memory" the growth then goes ahead without.
     fn make_room(&self, rounded: u64) {
-        if self.fence.gate().capturing() {
+        if self.fence.gate().capturing() || self.has_range() {
             return;
         }
         let (excess, idle) = {
@@ -345,8 +353,14 @@ impl<G: Gpu> Server<G> {
         idle
     }
 
-    /// Grows the heap, by as little as will do if `least`, and takes the block from it.
-    fn grow_and_take(&self, bytes: u64, rounded: u64, least: bool) -> Result<u64, CuResult> {
+    /// Grows the heap, by as little as will do if memory is short, and takes the block from it.
+    fn grow_and_take(&self, bytes: u64, rounded: u64, grow: Grow) -> Result<u64, CuResult> {
+        if self.has_range()
+            && let Some(result) = self.expand(bytes, rounded, grow)
+        {
+            return result;
+        }
+        let least = grow == Grow::Least;
         let growth = self.inner.lock().heap.growth(rounded);
         let preferred = (!least && growth.preferred > growth.minimum).then_some(growth.preferred);
         let mut failure = CuResult::OUT_OF_MEMORY;

@@ -1,5 +1,7 @@
 //! [`Gpu`] over the real driver: the few functions that the pool calls, given to it by the layer that resolved them.
 
+pub mod mapping;
+
 use super::{Ctx, CuResult, Event, Gpu};
 use crate::pool::local;
 use std::ffi::{c_int, c_uint, c_void};
@@ -57,6 +59,10 @@ pub struct Calls {
     pub ctx_record: Option<unsafe extern "C" fn(*mut c_void, *mut c_void) -> CuResult>,
     /// `cuCtxWaitEvent`, driver 12.5 and later
     pub ctx_wait: Option<unsafe extern "C" fn(*mut c_void, *mut c_void) -> CuResult>,
+    /// `cuDeviceCanAccessPeer`
+    pub can_access_peer: Option<unsafe extern "C" fn(*mut c_int, c_int, c_int) -> CuResult>,
+    /// Virtual memory management, driver 10.2 and later
+    pub mapping: Option<mapping::Calls>,
 }
 
 const RELAXED: c_uint = 2;
@@ -139,6 +145,16 @@ pub fn device_total(device: u32) -> Option<u64> {
     // SAFETY: writes one integer to our local.
     let result = unsafe { (calls()?.total_mem)(&raw mut bytes, device as c_int) };
     (result == CuResult::SUCCESS).then_some(bytes as u64)
+}
+
+/// Whether `device` can reach the memory of `peer`.
+pub fn can_access_peer(device: u32, peer: u32) -> bool {
+    let _within = Within::enter();
+    let mut can = 0;
+    let Some(ask) = calls().and_then(|calls| calls.can_access_peer) else { return false };
+    // SAFETY: writes one integer to our local.
+    let result = unsafe { ask(&raw mut can, device as c_int, peer as c_int) };
+    result == CuResult::SUCCESS && can != 0
 }
 
 /// The device's name; empty if the driver does not tell.

@@ -5,13 +5,14 @@
 //! across the calls by which a miss grows the heap, so that threads which miss together grow it once; hits and frees
 //! never take it.
 
+use super::backing::Backing;
 use super::books::DeviceBooks;
 use super::fence::Fence;
 use super::patience::Patience;
 use super::{Ctx, CuResult, Gpu, is_sticky};
 use crate::policy::Rounding;
 use crate::pool::{Caches, Claim, Claimed, Drain, Epoch, Fit, Heap, Idle, Rules, Usage, local};
-use crate::report::model::DriverTime;
+use crate::report::model::{DriverTime, Mapped};
 use crate::report::units::human;
 use crate::stats::{Counts, SizeHistogram};
 use crate::sync::Apart;
@@ -42,6 +43,8 @@ pub struct Tuning {
     pub free_sync: bool,
     /// How long a growth may wait for the device, to give idle regions back first; zero for not at all.
     pub patience: Duration,
+    /// `expandable_segments`: one range of addresses, whose memory is moved where it is needed.
+    pub expandable: bool,
 }
 
 /// The heap's state at its high-water mark.
@@ -71,6 +74,8 @@ pub(super) struct Inner {
     pub driver_time: DriverTime,
     /// Bytes that the driver would not take back and the heap could not; they stay in the account.
     pub stranded: u64,
+    /// What has been mapped and moved so far.
+    pub mapped: Mapped,
 }
 
 /// The pool of one context.
@@ -88,6 +93,7 @@ pub struct Server<G: Gpu> {
     pub(super) inner: Apart<Mutex<Inner>>,
     pub(super) growing: Mutex<()>,
     pub(super) patience: Patience,
+    pub(super) backing: Backing,
     pub(super) alive: AtomicBool,
     /// The code of an error that the context will not recover from; 0 for none.
     pub(super) sticky: Arc<AtomicI32>,
@@ -118,6 +124,7 @@ impl<G: Gpu> Server<G> {
             peak: PeakMoment::default(),
             driver_time: DriverTime::default(),
             stranded: 0,
+            mapped: Mapped::default(),
         };
         let sticky = Arc::new(AtomicI32::new(0));
         Server {
@@ -127,6 +134,7 @@ impl<G: Gpu> Server<G> {
             books,
             patience: Patience::new(tuning.patience),
             rounds: !tuning.rounding.is_none(),
+            backing: Backing::new(tuning.expandable),
             tuning,
             owner: caches.owner(),
             caches,
@@ -284,6 +292,9 @@ impl<G: Gpu> Server<G> {
             }
             returned += self.return_region(&region);
         }
+        if returned < bytes && self.range_in_use() {
+            returned += self.give_pieces_back(bytes - returned, true);
+        }
         if returned > 0 {
             tracing::debug!("gave {} of idle memory back to the driver", human(returned));
         }
@@ -329,24 +340,35 @@ impl<G: Gpu> Server<G> {
         inner.heap.idle_regions(out);
     }
 
-    /// Bytes in regions that hold no live block.
+    /// Bytes that could go back to the driver: in regions, and in pieces of the range, that hold no live block.
     pub fn idle_bytes(&self) -> u64 {
         let mut inner = self.inner.lock();
         self.drain_locked(&mut inner.heap, Drain::All);
-        inner.heap.idle()
+        inner.heap.idle() + inner.heap.range_idle()
     }
 
     /// The context has died: its memory is gone, and no call is made on it any more.
     pub fn end(&self) {
+        self.end_with(true);
+    }
+
+    /// The same without giving back what is not the context's: the process is ending, and no call is to be made.
+    pub fn end_silently(&self) {
+        self.end_with(false);
+    }
+
+    fn end_with(&self, give_back: bool) {
         if !self.alive.swap(false, Ordering::AcqRel) {
             return;
         }
         self.fence.leave(self.member.load(Ordering::Acquire));
-        let mut inner = self.inner.lock();
-        let reserved = inner.heap.reserved().current + std::mem::take(&mut inner.stranded);
-        self.caches.clear(&mut inner.heap);
-        drop(inner);
-        self.books.account.release_pool(reserved);
+        let reserved = {
+            let mut inner = self.inner.lock();
+            inner.heap.reserved().current + std::mem::take(&mut inner.stranded)
+        };
+        let kept = self.end_range(give_back);
+        self.caches.clear(&mut self.inner.lock().heap);
+        self.books.account.release_pool(reserved - kept);
     }
 
     /// Remembers errors that a context does not recover from: from then on the driver answers every call itself.

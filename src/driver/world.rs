@@ -135,6 +135,7 @@ impl World {
             gc_threshold: (other % 4 == 0).then_some(0.5),
             free_sync: other / 4 % 4 == 0,
             patience: std::time::Duration::ZERO,
+            expandable: false,
         };
         let pool =
             |at: usize| Arc::new(Server::new(Ctx(at + 1), eternal.caches[at], fence, books, tuning.clone()));

@@ -11,7 +11,7 @@ use crate::driver::fence::Fence;
 use crate::driver::real::{self, RealGpu};
 use crate::driver::server::{Server, Tuning};
 use crate::driver::{Ctx, CuResult};
-use crate::life::{captures, graphs, green, notes, process};
+use crate::life::{captures, exit, graphs, green, notes, peers, process};
 use crate::policy::{Conf, DeviceAccount};
 use crate::pool::{Caches, Index, Usage, local};
 use crate::report::units::human;
@@ -96,14 +96,17 @@ fn look_up(current: Ctx, version: u64) -> Option<&'static Life> {
     let life = match find(ctx) {
         Some((at, life)) if !life.is_suspended() => Some((at, life)),
         Some(_) => None,
-        None => create(ctx, current).inspect(|_| fence().into_iter().for_each(Fence::settle)),
+        None => create(ctx, current).inspect(|(_, life)| {
+            peers::introduce(ctx, life.device);
+            fence().into_iter().for_each(Fence::settle);
+        }),
     };
     let (at, life) = life?;
     local::with(|thread| thread.context.set((current.0, version, at)));
     Some(life)
 }
 
-fn find(ctx: Ctx) -> Option<(usize, &'static Life)> {
+pub(super) fn find(ctx: Ctx) -> Option<(usize, &'static Life)> {
     let lived = LIVED.load(Ordering::Acquire).min(LIVES);
     (0..lived)
         .rev()
@@ -159,6 +162,7 @@ fn tuning(conf: &Conf) -> Tuning {
         gc_threshold: conf.garbage_collection_threshold(),
         free_sync: conf.free_sync(),
         patience: GROWTH_WAIT,
+        expandable: conf.expandable_segments(),
     }
 }
 
@@ -231,6 +235,7 @@ fn usage(device: u32) -> Usage {
 
 /// The primary context of `device` is `ctx`.
 pub fn primary_is(device: u32, ctx: Ctx) {
+    peers::introduce(ctx, device);
     if let Some(slot) = PRIMARY.get(device as usize) {
         slot.store(ctx.0, Ordering::Release);
     }
@@ -311,6 +316,7 @@ pub fn while_ending(ctx: impl FnOnce() -> Option<Ctx>, call: impl FnOnce() -> (C
     if ended && let Some(ctx) = ctx {
         captures::forget_context(ctx);
         FENCE.get().into_iter().for_each(|fence| fence.leave_context(ctx));
+        peers::forget(ctx);
         for primary in &PRIMARY {
             let _ = primary.compare_exchange(ctx.0, 0, Ordering::AcqRel, Ordering::Acquire);
         }
@@ -324,7 +330,11 @@ pub fn while_ending(ctx: impl FnOnce() -> Option<Ctx>, call: impl FnOnce() -> (C
     if let Some(life) = life {
         let pooled = life.server.usage();
         if ended {
-            life.server.end();
+            if exit::is_over() {
+                life.server.end_silently();
+            } else {
+                life.server.end();
+            }
         }
         life.resume();
         if ended {

@@ -41,6 +41,11 @@ pub fn arm() {
     unsafe { __cxa_at_quick_exit(on_quick_exit, std::ptr::null_mut()) };
 }
 
+/// Whether the report has been written: the process is ending, and no call is made any more that the program does not make.
+pub fn is_over() -> bool {
+    WRITTEN.load(Ordering::Acquire)
+}
+
 /// Writes the report, if the process is one that owes a report and has not written it.
 pub fn finish(ended_by: EndedBy) {
     let owes = process::is_owner() && (process::is_active() || process::is_degraded());
@@ -171,6 +176,9 @@ fn device(books: &'static DeviceBooks) -> DeviceReport {
         time.allocs += figures.driver_time.allocs;
         time.free_ns += figures.driver_time.free_ns;
         time.frees += figures.driver_time.frees;
+        if let Some(range) = figures.mapped {
+            report.mapped.get_or_insert_default().merge(&range);
+        }
     }
     // What was in use had been reserved, and that peak is exact.
     report.requested_bytes.peak = peak_together(&requested).min(report.reserved_bytes.peak);

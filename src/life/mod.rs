@@ -9,6 +9,7 @@
 //! | `graphs.rs` | which graphs hold which memory |
 //! | `exit.rs` | the report: gathered from host-side state and written once, however the process ends |
 //! | `scratch.rs` | memory for the report, where no allocator may be asked |
+//! | `peers.rs` | which devices may reach the mapped memory of which contexts |
 //! | `notes.rs` | what the report has to say besides figures |
 //! | `say.rs` | one line on stderr |
 //! | `logging.rs` | diagnostics behind `GPUCACHE_LOG` |
@@ -20,6 +21,7 @@ pub mod graphs;
 pub mod green;
 pub mod logging;
 pub mod notes;
+pub mod peers;
 pub mod process;
 pub mod say;
 pub mod scratch;

@@ -58,20 +58,13 @@ impl Heap {
         let mut pending = HashSet::new();
         let mut slabs = 0;
         for (slot, region) in self.regions.iter() {
-            sums.reserved += region.size;
+            let mut gaps = Vec::new();
             let (mut busy, mut at, mut before, mut id) = (0, region.addr, NONE, region.first);
             while id != NONE {
                 let record = arena.get(id);
                 let (addr, state) = record.word();
                 ensure!(addr == at, "block {id} at {addr:#x} where {at:#x} is next");
-                ensure!(record.prev() == before, "block {id} does not know the one below it");
-                ensure!(record.region() == slot, "block {id} names another region");
-                ensure!(record.owner() == self.owner, "block {id} names another heap");
-                ensure!(
-                    record.size() > 0 && record.size().is_multiple_of(GRANULE),
-                    "block {id} has {} bytes",
-                    record.size()
-                );
+                self.check_record(id, before, slot)?;
                 match state {
                     State::Clean => {
                         let joined = before == NONE || arena.get(before).state() != State::Clean;
@@ -112,6 +105,10 @@ impl Heap {
                         sums.slabs += record.size();
                         self.check_slab(record.tag() >> 8, slab, region, &mut sums)?;
                     }
+                    State::Gap => {
+                        ensure!(region.expandable, "block {id} is a gap in a segment");
+                        gaps.push((addr, record.size()));
+                    }
                     State::Unused => return Err(format!("block {id} is unused")),
                 }
                 self.check_pages(id, region)?;
@@ -125,7 +122,15 @@ impl Heap {
                 region.addr
             );
             ensure!(busy == region.busy, "{busy} busy blocks where {} are counted", region.busy);
-            sums.idle += if busy == 0 { region.size } else { 0 };
+            if region.expandable {
+                sums.reserved += self.check_range(slot, region, &gaps)?;
+            } else {
+                sums.reserved += region.size;
+                sums.idle += if busy == 0 { region.size } else { 0 };
+            }
+        }
+        if let Some(range) = self.range.as_ref().filter(|range| range.slot.is_none()) {
+            sums.reserved += range.detached;
         }
         for (id, placed) in self.bins.all(arena) {
             ensure!(placed, "block {id} is in the wrong bin, or its bin is not marked");
@@ -138,6 +143,16 @@ impl Heap {
         ensure!(sums.cached.is_empty(), "caches have {:?}, which are not cached blocks", sums.cached);
         let counted = self.counted(caches);
         ensure!(sums == counted, "found {sums:?}, counted {counted:?}");
+        Ok(())
+    }
+
+    fn check_record(&self, id: Id, before: Id, slot: u32) -> Result<(), String> {
+        let record = self.index.arena.get(id);
+        ensure!(record.prev() == before, "block {id} does not know the one below it");
+        ensure!(record.region() == slot, "block {id} names another region");
+        ensure!(record.owner() == self.owner, "block {id} names another heap");
+        let size = record.size();
+        ensure!(size > 0 && size.is_multiple_of(GRANULE), "block {id} has {size} bytes");
         Ok(())
     }
 
@@ -160,6 +175,46 @@ impl Heap {
             live_blocks: usage.live_blocks,
             cached: HashSet::new(),
         }
+    }
+
+    /// The range's own books against its blocks; returns the bytes of its handles.
+    fn check_range(&self, slot: u32, region: &Region, gaps: &[(u64, u64)]) -> Result<u64, String> {
+        let Some(range) = &self.range else { return Err("a range's region without a range".to_owned()) };
+        ensure!(range.slot == Some(slot) && range.base == region.addr, "the range has another region");
+        ensure!(region.addr + region.size <= range.end, "the region is larger than the range");
+        let listed: Vec<(u64, u64)> = range.gaps.iter().map(|(addr, size)| (*addr, *size)).collect();
+        ensure!(listed == gaps, "gaps {gaps:x?} where {listed:x?} are listed");
+        for pair in gaps.windows(2) {
+            ensure!(
+                pair[0].0 + pair[0].1 < pair[1].0,
+                "gaps at {:#x} and {:#x} are not joined",
+                pair[0].0,
+                pair[1].0
+            );
+        }
+        let last =
+            gaps.last().is_some_and(|gap| gap.0 + gap.1 == region.addr + region.size && gap.0 > region.addr);
+        ensure!(!last, "the region ends with a gap");
+        // Pieces and gaps tile the region.
+        let mut tiles: Vec<(u64, u64)> =
+            range.pieces.iter().map(|(addr, (size, _))| (*addr, *size)).collect();
+        let mapped: u64 = tiles.iter().map(|(_, size)| size).sum();
+        tiles.extend(gaps);
+        tiles.sort_unstable();
+        let mut at = region.addr;
+        for (addr, size) in tiles {
+            ensure!(
+                addr == at && size > 0 && size.is_multiple_of(PAGE),
+                "a piece or gap at {addr:#x}, not {at:#x}"
+            );
+            at += size;
+        }
+        ensure!(at == region.addr + region.size, "pieces and gaps end at {at:#x}");
+        ensure!(mapped == range.mapped, "{mapped} bytes mapped where {} are counted", range.mapped);
+        ensure!(range.used.len() as u64 == region.size / PAGE, "{} pages have epochs", range.used.len());
+        let kept: u64 = range.loose.iter().chain(&range.stuck).map(|piece| piece.size).sum();
+        ensure!(kept <= range.detached, "{kept} bytes are kept where {} are loose", range.detached);
+        Ok(mapped + range.detached)
     }
 
     fn check_pages(&self, id: Id, region: &Region) -> Result<(), String> {

@@ -5,6 +5,7 @@ use super::classes::{CLASSES, SMALL_MAX, class_of};
 use super::gauges::Gauges;
 use super::index::{Claim, Claimed, Index};
 use super::lists::SlabLists;
+use super::range::Range;
 use super::record::{Id, NONE, Place, State};
 use super::region::{PAGE, Regions};
 use super::slab::Slab;
@@ -50,6 +51,8 @@ pub struct Heap {
     pub(super) rules: Rules,
     pub(super) bins: Bins,
     pub(super) regions: Regions,
+    /// The expandable range, if the heap has one.
+    pub(super) range: Option<Box<Range>>,
     /// Pending blocks, oldest epoch first: first and last.
     pub(super) queue: (Id, Id),
     /// Every epoch up to this one is over.
@@ -78,6 +81,7 @@ impl Heap {
             rules,
             bins: Bins::new(),
             regions: Regions::default(),
+            range: None,
             queue: (NONE, NONE),
             retired: 0,
             newest_object: 0,
@@ -221,6 +225,9 @@ impl Heap {
 
     /// Makes a block that is nobody's any more free: pending, or clean if its epoch is over.
     pub(super) fn release_block(&mut self, id: Id, epoch: Epoch) {
+        if self.range.is_some() {
+            self.mark_used(id, epoch);
+        }
         if epoch <= self.retired {
             self.clean(id);
             return;
@@ -333,6 +340,7 @@ impl Heap {
 
     /// Forgets everything: the context died. Blocks that the program still holds become foreign.
     pub fn clear(&mut self) {
+        let _ = self.take_range();
         let slots: Vec<u32> = self.regions.iter().map(|(slot, _)| slot).collect();
         for slot in slots {
             self.forget_region(slot);

@@ -231,6 +231,13 @@ impl Index {
         !overlaps
     }
 
+    /// The region at `addr` has grown or shrunk.
+    pub(super) fn resize_region(&self, addr: u64, size: u64) {
+        if let Some((known, _)) = self.regions.write().get_mut(&addr) {
+            *known = size;
+        }
+    }
+
     pub(super) fn remove_region(&self, addr: u64) {
         self.regions.write().remove(&addr);
     }

@@ -39,12 +39,15 @@ mod heap;
 mod index;
 mod lists;
 pub mod local;
+mod loose;
 #[cfg(any(test, fuzzing))]
 pub mod model;
 mod pending;
+mod range;
 mod record;
 mod region;
 mod ring;
+mod room;
 mod runs;
 mod slab;
 mod tally;
@@ -58,7 +61,9 @@ pub use classes::{GRANULE, SMALL_MAX};
 pub use gauges::{Gauge, Usage};
 pub use heap::{Fit, Heap, Rules};
 pub use index::{ADDRESS_BITS, Claim, Claimed, Index};
+pub use range::{Piece, RangeUsage};
 pub use region::{Growth, Idle, PAGE};
+pub use room::Plan;
 pub use view::{BlockState, BlockView, RegionView};
 
 /// Number of a stretch of time: memory freed under an epoch is reusable when the epoch is over. 0 comes before all.

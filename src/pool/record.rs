@@ -29,6 +29,7 @@ pub const NONE: Id = 0;
 /// | `Claimed` | freed, on its way into the heap: belongs to whoever won the exchange | the same | **anybody**, by compare-exchange from `Live` | `Pending`, `Clean` |
 /// | `Cached` | freed, in a thread's cache, in the depot or between them; to the heap it is out | the same | **anybody**, by compare-exchange from `Live` or another `Cached`; lock holder | `Live`, `Pending`, `Clean` |
 /// | `Slab` | carved into objects | never | lock holder | `Pending`, `Clean`, `Unused` |
+/// | `Gap` | addresses without memory, in a range only | never | lock holder | `Clean`, `Unused` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {
@@ -46,6 +47,8 @@ pub enum State {
     Slab = 5,
     /// Freed, and kept by a thread's cache.
     Cached = 6,
+    /// Addresses of the range that nothing is mapped at: in no list.
+    Gap = 7,
 }
 
 /// Where a block is cached: the number of the cache and of the cell in it. No two caches of the process share a number, so
@@ -148,6 +151,7 @@ impl Record {
             4 => State::Claimed,
             5 => State::Slab,
             6 => State::Cached,
+            7 => State::Gap,
             _ => State::Unused,
         };
         (addr_of(word), state)

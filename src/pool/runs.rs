@@ -23,7 +23,7 @@ impl Heap {
     }
 
     fn longest_run(&self, region: &Region) -> u64 {
-        if region.busy == 0 {
+        if region.busy == 0 && !region.expandable {
             return region.size;
         }
         if region.longest_run.get() == UNKNOWN {
@@ -40,7 +40,7 @@ impl Heap {
             let free = match record.state() {
                 State::Clean | State::Pending => true,
                 State::Slab => self.slabs[(record.tag() >> 8) as usize].live == 0,
-                State::Unused | State::Live | State::Claimed | State::Cached => false,
+                State::Unused | State::Live | State::Claimed | State::Cached | State::Gap => false,
             };
             run = if free { run + record.size() } else { 0 };
             longest = longest.max(run);

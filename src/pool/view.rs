@@ -15,6 +15,8 @@ pub enum BlockState {
     Pending,
     /// Free and reusable.
     Clean,
+    /// Addresses of the range that no memory is mapped at.
+    Gap,
 }
 
 /// A block, and the region that it is in. Addresses and sizes are bytes.
@@ -102,6 +104,7 @@ impl Heap {
         let state = match state {
             State::Live => BlockState::Live,
             State::Claimed | State::Cached => BlockState::Pending,
+            State::Gap => BlockState::Gap,
             State::Pending if record.epoch() > self.retired => BlockState::Pending,
             _ => BlockState::Clean,
         };

@@ -1,5 +1,6 @@
 //! The ladder and the fence against the model.
 
+mod expandable;
 mod members;
 mod random;
 mod steps;
@@ -11,7 +12,7 @@ use super::model::Model;
 use super::server::{Server, Tuning};
 use super::{Ctx, CuResult};
 use crate::policy::{DeviceAccount, Rounding};
-use crate::pool::{Caches, Claim, Freed, Index, local};
+use crate::pool::{Caches, Claim, Freed, Heap, Index, local};
 use crate::stats::AtomicCounts;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -95,6 +96,12 @@ impl Bench {
         assert_eq!(self.reserved(), used, "heap and device");
         assert_eq!(self.server.books().account.reserved().current, used, "account and device");
         assert_eq!(self.server.books().account.in_use(), used, "nothing stays reserved");
+        let state = self.model().state.lock();
+        let maps = &state.mapping;
+        for piece in self.server.with_heap(Heap::attached) {
+            let mapped = maps.mapped.get(&piece.addr).map(|(size, handle, _)| (*size, *handle));
+            assert_eq!(mapped, Some((piece.size, piece.handle)), "heap and device at {:#x}", piece.addr);
+        }
     }
 }
 

@@ -119,15 +119,18 @@ impl Parsed {
                 continue;
             }
             seen.push((key.name, entry));
-            match set(&mut self.conf, key, entry, CONF_VARIABLE) {
-                Err(fault) => self.errors.push(fault.to_string()),
-                Ok(()) if key.name == "expandable_segments" && self.conf.expandable_segments_requested() => {
+            if let Err(fault) = set(&mut self.conf, key, entry, CONF_VARIABLE) {
+                self.errors.push(fault.to_string());
+            }
+        }
+        if self.conf.expandable_segments() {
+            for without in ["max_split_size_mb", "max_non_split_rounding_mb"] {
+                if seen.iter().any(|(name, _)| *name == without) {
                     self.warnings.push(format!(
-                        "{CONF_VARIABLE}: expandable_segments:True is not supported by this version; \
-                         segments are used instead"
+                        "{CONF_VARIABLE}: {without} has no effect with expandable_segments:True: it keeps segments \
+                         whole, and there is one range"
                     ));
                 }
-                Ok(()) => {}
             }
         }
     }

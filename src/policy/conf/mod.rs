@@ -9,7 +9,7 @@
 //! | `max_non_split_rounding_mb` | whole number from 20 | 20 | a request at or above the split size takes no block larger than itself by this much |
 //! | `roundup_power2_divisions` | power of two, or `[256:1,512:2,>:8]` | none | sizes are rounded up to a division of their power of two |
 //! | `free_sync` | `True`, `False` | `False` | each free waits for the device, as `cudaFree` does |
-//! | `expandable_segments` | `True`, `False` | `False` | known, not supported by this version: segments are used |
+//! | `expandable_segments` | `True`, `False` | `False` | memory of a pool lies in one range of addresses; free memory is moved where it is needed |
 //!
 //! Keys are looked up in `GPUCACHE_CONF`, then `PYTORCH_CUDA_ALLOC_CONF`, then `PYTORCH_ALLOC_CONF`, each key by itself.
 //! The first two rows hold together: where both give a cap for a device, the smaller one counts. A device that a
@@ -186,9 +186,8 @@ impl Conf {
         self.free_sync.value
     }
 
-    /// Whether expandable segments were asked for. This version has none, and says so in a warning when it reads the
-    /// setting in `GPUCACHE_CONF`.
-    pub fn expandable_segments_requested(&self) -> bool {
+    /// Whether a pool's memory is to lie in one range that grows and whose free memory is moved.
+    pub fn expandable_segments(&self) -> bool {
         self.expandable_segments.value
     }
 
@@ -217,8 +216,7 @@ impl Conf {
             self.max_non_split_rounding.setting("max_non_split_rounding_mb"),
             self.rounding.setting("roundup_power2_divisions"),
             self.free_sync.setting("free_sync"),
-            // Whatever was asked for, segments are what this version uses.
-            Setting { value: "False".to_owned(), ..self.expandable_segments.setting("expandable_segments") },
+            self.expandable_segments.setting("expandable_segments"),
             self.report.setting("GPUCACHE_REPORT"),
             self.log.setting("GPUCACHE_LOG"),
             self.disabled.setting("GPUCACHE_DISABLE"),

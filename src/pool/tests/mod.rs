@@ -6,6 +6,7 @@ mod cached;
 mod cases;
 mod claims;
 mod random;
+mod range;
 
 use super::{Claim, Claimed, Fit, Heap, Index, Rules};
 

@@ -77,6 +77,9 @@ pub struct World {
     pub cur: u64,
     /// Number of the calling thread.
     pub thread: u64,
+    /// Device that reaches for memory now, when that must have been let in: of a kernel whose effect is happening, or of the
+    /// stream that a copy is submitted to.
+    pub running: Option<i32>,
     /// Whether the entry point called is a per-thread one.
     pub per_thread: bool,
     /// Bookkeeping by exported symbol.
@@ -143,6 +146,7 @@ impl World {
             ids: 0,
             cur: 0,
             thread: 0,
+            running: None,
             per_thread: false,
             calls: HashMap::new(),
             spent: 0,
