@@ -356,6 +356,7 @@ impl<G: Gpu> Fence<G> {
         for one in self.epochs.complete(epoch) {
             self.recycle(&one.marks);
         }
+        tracing::trace!("epoch {epoch} is over");
     }
 
     fn retire(&self, epoch: Epoch) {
