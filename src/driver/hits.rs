@@ -96,6 +96,6 @@ impl<G: Gpu> Server<G> {
 }
 
 /// Blocks that go round do so through whatever is clean; larger ones are not cut before pending memory has been looked at.
-fn fit_of(rounded: u64) -> Fit {
+pub(super) fn fit_of(rounded: u64) -> Fit {
     if rounded <= ROTATED_MAX { Fit::Any } else { Fit::Tight }
 }

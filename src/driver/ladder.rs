@@ -13,6 +13,7 @@
 //! While a stream captures, steps that wait are left out: they would kill the capture.
 
 use super::backing::Grow;
+use super::hits::fit_of;
 use super::server::{Inner, ROTATED_MAX, Server};
 use super::{CuResult, Gpu};
 use crate::policy::gc::{self, FreeRegion};
@@ -25,6 +26,8 @@ use std::time::Instant;
 const SERVED_PER_BARRIER: u64 = 16;
 /// Requests served between two drains for the sake of a tighter fit.
 const SERVED_PER_DRAIN: u64 = 4;
+/// Requests served between two seals for the sake of a tighter fit; what that costs in memory is in `benches/NOTES.md`.
+const SERVED_PER_QUESTION: u64 = 16;
 /// Misses are close when fewer requests than this lie between them.
 const SERVED_PER_MISS: u64 = 32;
 /// So many close misses in a row show a loop that has too few blocks in rotation.
@@ -140,17 +143,24 @@ impl<G: Gpu> Server<G> {
         }
 
         let newest = self.inner.lock().heap.newest_pending().unwrap_or(0);
-        if self.fence.refresh(newest)
-            && let Some(address) = self.take(bytes, rounded, Fit::Tight, true, false)
-        {
-            return Ok(address);
+        if fit_of(rounded) == Fit::Tight {
+            if self.ask_for_tighter(newest)
+                && let Some(address) = self.take(bytes, rounded, Fit::Tight, true, false)
+            {
+                return Ok(address);
+            }
+            self.drain_alike(rounded);
+            if self.wait_is_due(rounded) {
+                let sealed = self.fence.newest_sealed();
+                // A driver without context-wide events seals nothing; waiting for all is what it can do.
+                self.wait_until(if sealed == 0 { newest } else { sealed });
+            }
+            if let Some(address) = search() {
+                return Ok(address);
+            }
         }
+        self.fence.refresh(newest);
         self.drain_alike(rounded);
-        if self.wait_is_due(rounded) {
-            let sealed = self.fence.newest_sealed();
-            // A driver without context-wide events seals nothing; waiting for all is what it can do.
-            self.wait_until(if sealed == 0 { newest } else { sealed });
-        }
         if let Some(address) = search() {
             return Ok(address);
         }
@@ -218,6 +228,22 @@ impl<G: Gpu> Server<G> {
         self.drain(Drain::All);
         self.wait_for_all();
         search().ok_or(failure)
+    }
+
+    /// Asks which sealed epochs are done before a larger clean block is cut; true if there is more clean memory now. What is
+    /// freed is sealed every few frees anyway, and mostly a question is all that it takes, and mostly there is none to ask: each
+    /// costs as much as serving the request twice. Only once in a while the current epoch is sealed for it.
+    fn ask_for_tighter(&self, newest: Epoch) -> bool {
+        let due = {
+            let mut inner = self.inner.lock();
+            let served = self.served(&inner);
+            let due = served - inner.served_at_question >= SERVED_PER_QUESTION;
+            if due {
+                inner.served_at_question = served;
+            }
+            due
+        };
+        if due { self.fence.refresh(newest) } else { self.fence.poll() }
     }
 
     /// Takes back what other threads have cached and what may join to serve the request: for a large one not each time, for

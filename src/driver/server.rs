@@ -11,7 +11,7 @@ use super::fence::Fence;
 use super::patience::Patience;
 use super::{Ctx, CuResult, Gpu, is_sticky};
 use crate::policy::Rounding;
-use crate::pool::{Caches, Claim, Claimed, Drain, Epoch, Fit, Heap, Idle, Rules, Usage, local};
+use crate::pool::{Caches, Claim, Claimed, Drain, Epoch, Fit, Heap, Idle, Rules, SMALL_MAX, Usage, local};
 use crate::report::model::{DriverTime, Mapped};
 use crate::report::units::human;
 use crate::stats::{Counts, SizeHistogram};
@@ -21,8 +21,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Frees after which the current epoch is sealed even if nobody has missed.
+/// Frees after which the current epoch is sealed even if nobody has missed; what a larger block counts for, of which fewer go
+/// round and for which nothing else stands in.
 const FREES_PER_SEAL: u32 = 32;
+const LARGE_FREE: u32 = 4;
 /// Allocations between two looks at the sealed epochs while nothing is missed.
 const ALLOCS_PER_POLL: u32 = 16;
 /// Blocks up to this size go round, first in, first out, instead of being asked about one by one.
@@ -63,6 +65,8 @@ pub(super) struct Inner {
     pub frees_to_seal: u32,
     /// Requests served before the last wait.
     pub served_at_barrier: u64,
+    /// Requests served before sealed epochs were last asked about for the sake of a tighter fit.
+    pub served_at_question: u64,
     /// Requests served before the caches were last drained for one large request.
     pub served_at_drain: u64,
     /// Requests served before the last miss, and how many misses have followed each other closely.
@@ -116,6 +120,7 @@ impl<G: Gpu> Server<G> {
             allocs_to_poll: ALLOCS_PER_POLL,
             frees_to_seal: FREES_PER_SEAL,
             served_at_barrier: 0,
+            served_at_question: 0,
             served_at_drain: 0,
             served_at_miss: 0,
             close_misses: 0,
@@ -243,6 +248,7 @@ impl<G: Gpu> Server<G> {
         }
         let cache = self.cache();
         // Why the block did not go there: perhaps its ring was full.
+        let size = claimed.size();
         let batch = cache.and_then(|cache| self.caches.relieve(cache, claimed.size()));
         let mut inner = self.inner.lock();
         if let Some(cache) = cache {
@@ -254,7 +260,8 @@ impl<G: Gpu> Server<G> {
         if let Some(batch) = batch {
             inner.heap.take_batch(&batch);
         }
-        inner.frees_to_seal -= 1;
+        let weight = if size > SMALL_MAX { LARGE_FREE } else { 1 };
+        inner.frees_to_seal = inner.frees_to_seal.saturating_sub(weight);
         if inner.frees_to_seal == 0 {
             inner.frees_to_seal = FREES_PER_SEAL;
             drop(inner);

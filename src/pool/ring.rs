@@ -56,6 +56,8 @@ pub(super) struct Ring {
     /// Cells filled and emptied so far; written by the ring's thread only.
     tail: AtomicU32,
     head: AtomicU32,
+    /// Cells before this one have been drained; written under the heap's lock.
+    drained: AtomicU32,
     mask: u32,
     cache: u32,
     first: u32,
@@ -67,7 +69,8 @@ impl Ring {
     pub fn new(cache: u32, first: u32, len: u32) -> Ring {
         debug_assert!(len.is_power_of_two());
         let cells = (0..len).map(|_| Cell::default()).collect();
-        Ring { tail: AtomicU32::new(0), head: AtomicU32::new(0), mask: len - 1, cache, first, cells }
+        let [tail, head, drained] = [const { 0 }; 3].map(AtomicU32::new);
+        Ring { tail, head, drained, mask: len - 1, cache, first, cells }
     }
 
     #[inline]
@@ -173,11 +176,14 @@ impl Ring {
         cell.id.load(Ordering::Relaxed)
     }
 
-    /// Takes every block out, by any thread; cells that are being filled or emptied meanwhile may be missed. `now` tells the
-    /// current epoch.
+    /// Takes every block out, by whoever holds the heap's lock; cells that are being filled or emptied meanwhile may be missed.
+    /// `now` tells the current epoch.
     pub fn drain(&self, records: &impl Records, now: impl Fn() -> Epoch, mut each: impl FnMut(Moved)) {
         let tail = self.tail.load(Ordering::Acquire);
         let used = tail.wrapping_sub(self.head.load(Ordering::Acquire)).min(self.mask + 1);
+        // What an earlier drain has seen is not looked at again: its blocks are gone, though the cells stay.
+        let used = used.min(tail.wrapping_sub(self.drained.load(Ordering::Relaxed)));
+        self.drained.store(tail, Ordering::Relaxed);
         for back in (1..=used).rev() {
             let at = tail.wrapping_sub(back);
             let cell = self.cell(at);
