@@ -266,7 +266,9 @@ impl<G: Gpu> Fence<G> {
         });
         if self.epochs.retired() >= upto {
             // While this thread waited for its turn. What it took is not lost: it goes with the next that retires.
-            sealed.into_iter().for_each(|one| self.epochs.put_back(one));
+            if let Some(one) = sealed {
+                self.epochs.put_back(one);
+            }
             return true;
         }
         let Some(one) = sealed else {

@@ -234,10 +234,12 @@ impl<G: Gpu> Server<G> {
     /// freed is sealed every few frees anyway, and mostly a question is all that it takes, and mostly there is none to ask: each
     /// costs as much as serving the request twice. Only once in a while the current epoch is sealed for it.
     fn ask_for_tighter(&self, newest: Epoch) -> bool {
+        // A range is there to waste nothing, and what is cut in it must be moved together again.
+        let ranged = self.has_range();
         let due = {
             let mut inner = self.inner.lock();
             let served = self.served(&inner);
-            let due = served - inner.served_at_question >= SERVED_PER_QUESTION;
+            let due = ranged || served - inner.served_at_question >= SERVED_PER_QUESTION;
             if due {
                 inner.served_at_question = served;
             }

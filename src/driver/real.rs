@@ -261,8 +261,13 @@ impl RealGpu {
         unsafe { (self.calls.ctx_push)(ctx.0 as *mut c_void) }.ok()?;
         let value = body();
         let mut popped = std::ptr::null_mut();
-        // SAFETY: pops what was pushed above.
-        unsafe { (self.calls.ctx_pop)(&raw mut popped) };
+        // A second time if need be: the program must not go on in another context than its own.
+        for _ in 0..2 {
+            // SAFETY: pops what was pushed above, as long as it is still there.
+            if unsafe { (self.calls.ctx_pop)(&raw mut popped) } == CuResult::SUCCESS {
+                break;
+            }
+        }
         value
     }
 }

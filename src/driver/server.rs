@@ -293,11 +293,12 @@ impl<G: Gpu> Server<G> {
         self.idle_regions(&mut idle);
         idle.sort_unstable_by_key(|region| region.size);
         let mut returned = 0;
-        for region in idle {
+        // A second time for what the driver would not take: memory is short, or nobody would have asked.
+        for region in idle.iter().chain(&idle) {
             if returned >= bytes {
                 break;
             }
-            returned += self.return_region(&region);
+            returned += self.return_region(region);
         }
         if returned < bytes && self.range_in_use() {
             returned += self.give_pieces_back(bytes - returned, true);

@@ -302,7 +302,7 @@ fn a_region_that_the_driver_does_not_take_back_is_still_pending() {
     let block = bench.alloc(64 * MIB).unwrap();
     let work = bench.model().submit();
     bench.free(block);
-    bench.model().state.lock().failures.push(("mem_free", CuResult::INVALID_VALUE));
+    bench.model().state.lock().failures.extend([("mem_free", CuResult::INVALID_VALUE); 2]);
     assert!(bench.server.give_back(u64::MAX) == 0);
     assert_eq!(bench.server.try_hit(64 * MIB), None, "its memory is in use");
     assert_eq!(bench.alloc(64 * MIB), Ok(block));

@@ -27,6 +27,8 @@ pub struct CallInfo {
 
 /// The state of the driver.
 pub struct World {
+    /// The last question about an event that was not done: thread and event, and when.
+    pub last_question: Option<((u64, u64), std::time::Instant)>,
     /// Settings.
     pub config: Config,
     /// Process that made this state, or initialised it after a fork.
@@ -124,6 +126,7 @@ impl World {
             config,
             pid: std::process::id(),
             initialised: false,
+            last_question: None,
             engine: Engine::default(),
             area: Area::new(),
             accounts: vec![Account::default(); devices],
