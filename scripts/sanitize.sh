@@ -21,7 +21,7 @@
 #   reported as uninitialised.
 # - Miri: it needs its component and rust-src, and cannot run what the library is made of (dlsym, naked functions, fork).
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 [[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 0; }
 mode=${1:-}
 [[ $mode =~ ^(|--quick|--can-run)$ ]] || { echo "sanitize.sh: '$mode' is not known; --help says what is" >&2; exit 2; }
