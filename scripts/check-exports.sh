@@ -58,7 +58,7 @@ check() {
         echo "$library: uses GLIBC_PRIVATE" >&2
         return 1
     fi
-    highest=$(sed 's/GLIBC_//' <<<"$versions" | sort -V | tail -1)
+    highest=$(sort -V <<<"${versions//GLIBC_/}" | tail -1)
     if [[ -n $limit && $(printf '%s\n' "$highest" "$limit" | sort -V | tail -1) != "$limit" ]]; then
         echo "$library: needs glibc $highest, more than $limit:" >&2
         readelf --wide --dyn-syms "$library" | grep "@GLIBC_$highest" | awk '{ print "  " $8 }' >&2

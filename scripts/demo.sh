@@ -25,7 +25,8 @@ for folder in site.getsitepackages() + [site.getusersitepackages()]:
     } 2>/dev/null | grep . | head -1
 }
 
-cc=(${CC:-cc} -std=gnu11 -O1 -pthread)
+read -ra cc <<<"${CC:-cc}"
+cc+=(-std=gnu11 -O1 -pthread)
 runtime=
 if nvidia-smi -L 2>/dev/null | grep -q GPU; then
     runtime=$(cuda_runtime || true)

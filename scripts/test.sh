@@ -8,7 +8,7 @@
 # Every check is a function below. All of them run, also after a failure; the end says what ran, what failed, and
 # what was skipped and why. A check says why it cannot run by calling `skip`.
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 mode=normal
 case ${1:-} in

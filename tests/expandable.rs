@@ -266,7 +266,8 @@ fn each_call_fails_in_turn() {
     {
         for nth in [1, 2, 9, 33, 40, 90] {
             for code in [2, 999] {
-                let script = "a64m*3 w F a1m*40 F a100m*2 w f40 f43 a3m*20 a150m w F";
+                // At the end everything that is free is used once more: it is where the books have it.
+                let script = "a64m*3 w F a1m*40 F a100m*2 w f40 f43 a3m*20 a150m w F a16m*20 w F";
                 let program = Program::new("seq").arg(script).preload();
                 let fail = format!("{name}:{nth}:{code}");
                 let run = program.conf(&format!("{SETTING},memory_limit:400MiB")).sim("FAIL", &fail).run();

@@ -169,8 +169,8 @@ fn what_ended_threads_freed_is_used_again() {
     let run = same_with_and_without(&Program::new("short_threads"));
     run.ok();
     assert_eq!(run.count("alloc"), run.printed("allocs"), "{run}");
-    // One thread's worth is 5 MiB; sixty-four of them would be 320.
-    assert!(run.gauge(0, "reserved_bytes", "peak") <= 32 * MIB, "{run}");
+    // One thread's worth is 2.5 MiB; of sixty-four the caches alone could keep 32 MiB.
+    assert!(run.gauge(0, "reserved_bytes", "peak") <= 16 * MIB, "{run}");
 }
 
 #[test]

@@ -36,14 +36,15 @@ impl Maps {
 }
 
 impl Model {
-    /// Work submitted now uses memory.
-    pub fn touch(&self, address: u64, bytes: u64) {
+    /// Work submitted now uses memory: its number.
+    pub fn touch(&self, address: u64, bytes: u64) -> u64 {
         let mut state = self.state.lock();
         state.submitted += 1;
         let work = state.submitted;
         for page in address / PAGE..(address + bytes).div_ceil(PAGE) {
             state.mapping.in_use.insert(page, work);
         }
+        work
     }
 
     /// Whether all of a range is mapped with access by `device`, or is an allocation.

@@ -270,7 +270,7 @@ impl<G: Gpu> Server<G> {
         self.sticky_error().map_or(Ok(()), Err)
     }
 
-    /// The claims that [`Index::claim`] could not decide without the heap's lock.
+    /// The claims that [`Index::claim`](crate::pool::Index::claim) could not decide without the heap's lock.
     pub fn claim(&self, address: u64) -> Claim {
         self.inner.lock().heap.claim(address)
     }

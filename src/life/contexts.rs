@@ -141,17 +141,30 @@ fn create(ctx: Ctx, current: Ctx) -> Option<(usize, &'static Life)> {
         };
         // For ever, like the slot: threads keep references to their caches.
         let caches = Box::leak(Box::new(Caches::new(lived as u32, &INDEX)));
-        let server = Server::new(ctx, caches, fence, books, tuning(conf));
-        let (id, suspended) = (AtomicU64::new(id), AtomicU64::new(0));
-        let life: &'static Life = slot.get_or_init(|| Box::new(Life { server, device, id, suspended }));
+        slot.set(begin(ctx, id, caches, fence, books, tuning(conf))).ok()?;
         LIVED.store(lived + 1, Ordering::Release);
-        (lived, life)
+        (lived, by_owner(lived as u32)?)
     };
     let (total, limit) = (books.account.total_bytes(), books.account.limit_bytes());
     let cap =
         if limit < total { format!("under a cap of {}", human(limit)) } else { "without a cap".to_owned() };
     tracing::info!("serving context {:#x} on GPU {device}, {}, {}, {cap}", ctx.0, books.name, human(total));
     Some((at, life))
+}
+
+/// The first life of a pool. Apart from its caller, whose frame stays small that way: a pool is some kilobytes, and is moved
+/// while it is made, and the first CUDA call of a process may come from a thread with a small stack.
+#[inline(never)]
+fn begin(
+    ctx: Ctx,
+    id: u64,
+    caches: &'static Caches,
+    fence: &'static Fence<RealGpu>,
+    books: &'static DeviceBooks,
+    tuning: Tuning,
+) -> Box<Life> {
+    let server = Server::new(ctx, caches, fence, books, tuning);
+    Box::new(Life { server, device: books.device, id: AtomicU64::new(id), suspended: AtomicU64::new(0) })
 }
 
 fn tuning(conf: &Conf) -> Tuning {

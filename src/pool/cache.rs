@@ -97,9 +97,11 @@ fn load(figure: &AtomicU64) -> u64 {
 }
 
 impl Cache {
-    pub(super) fn new(number: u32, owner: u32, index: &'static Index) -> Cache {
+    // No part of the frame of a thread's first allocation, which goes on from there.
+    #[inline(never)]
+    pub(super) fn new(number: u32, owner: u32, index: &'static Index) -> Box<Cache> {
         let rings = std::array::from_fn(|ring| Ring::new(number, ring as u32 * CELLS, CELLS));
-        Cache {
+        Box::new(Cache {
             owner,
             taken: AtomicBool::new(true),
             index,
@@ -112,7 +114,7 @@ impl Cache {
             sizes: [const { AtomicU64::new(0) }; LARGE],
             conflicts: [const { AtomicU32::new(0) }; LARGE],
             rings,
-        }
+        })
     }
 
     /// Number of the heap whose blocks it caches.

@@ -70,10 +70,11 @@ pub enum Drain {
 pub struct Caches {
     owner: u32,
     index: &'static Index,
-    list: [OnceLock<Box<Cache>>; MOST],
+    // Apart, like the depots, and made there: the thread that meets a context first may have a small stack.
+    list: Box<[OnceLock<Box<Cache>>]>,
     made: AtomicU32,
     making: Mutex<()>,
-    depots: [Mutex<Depot>; CLASSES],
+    depots: Box<[Mutex<Depot>]>,
     /// Whether the depots may hold anything.
     stocked: AtomicBool,
 }
@@ -84,10 +85,10 @@ impl Caches {
         Caches {
             owner,
             index,
-            list: [const { OnceLock::new() }; MOST],
+            list: (0..MOST).map(|_| OnceLock::new()).collect(),
             made: AtomicU32::new(0),
             making: Mutex::new(()),
-            depots: std::array::from_fn(|_| Mutex::default()),
+            depots: (0..CLASSES).map(|_| Mutex::default()).collect(),
             stocked: AtomicBool::new(false),
         }
     }
@@ -125,9 +126,9 @@ impl Caches {
         let made = self.made.load(Ordering::Relaxed);
         let slot = self.list.get(made as usize)?;
         let number = self.index.next_cache()?;
-        let cache = slot.get_or_init(|| Box::new(Cache::new(number, self.owner, self.index)));
+        slot.set(Cache::new(number, self.owner, self.index)).ok()?;
         self.made.store(made + 1, Ordering::Release);
-        Some(cache)
+        slot.get().map(|cache| &**cache)
     }
 
     /// After a free of `size` bytes found no room in its ring: the older half of the ring goes to the depot. What finds no
@@ -230,7 +231,7 @@ impl Caches {
             drop(self.empty_locked(number, &mut depot));
         }
         heap.clear();
-        for depot in &self.depots {
+        for depot in &*self.depots {
             let mut depot = depot.lock();
             depot.closed = false;
             depot.cleared += 1;
@@ -268,7 +269,7 @@ impl Caches {
     pub(super) fn held(&self) -> Vec<Id> {
         let arena = &self.index.arena;
         let mut held: Vec<Id> = self.all().flat_map(Cache::rings).flat_map(|ring| ring.held(arena)).collect();
-        for depot in &self.depots {
+        for depot in &*self.depots {
             let depot = depot.lock();
             let blocks = depot.batches.iter().flat_map(Batch::blocks);
             held.extend(

@@ -121,6 +121,7 @@ impl Heap {
                 "blocks end at {at:#x} in the region at {:#x}",
                 region.addr
             );
+            ensure!(self.remembers_its_runs(region), "the region at {:#x} has other free runs", region.addr);
             ensure!(busy == region.busy, "{busy} busy blocks where {} are counted", region.busy);
             if region.expandable {
                 sums.reserved += self.check_range(slot, region, &gaps)?;

@@ -19,12 +19,12 @@
 //! | **epoch** | a number that grows with time. A block freed under an epoch may still be in use by the GPU until that epoch is over (**retired**) |
 //! | **pending**, **clean** | freed before and after its epoch's end. Only clean memory is handed out |
 //! | **claim** | the compare-exchange by which one free of a block wins: [`Index::claim`] needs no lock, the heap does |
-//!
 //! | **cache** | what one thread has freed of one heap and takes again without a lock, in **rings** of one size each |
 //! | **depot** | where caches hand each other batches of blocks |
+//! | **range** | reserved addresses that one region grows over; **pieces**, a handle of physical memory each, are mapped into it, and what is not mapped is a **gap** |
 //!
-//! One [`Heap`] with its [`Caches`] per context, [`epochs::Epochs`] for the process, one [`Index`] for the process. The heap is the caller's to lock;
-//! [`Index::claim`], [`Index::keep`] and the threads' [`Cache`]s run beside it.
+//! One [`Heap`] with its [`Caches`] per context; one [`epochs::Epochs`] and one [`Index`] for the process. The heap is the caller's
+//! to lock; [`Index::claim`], [`Index::keep`] and the threads' [`Cache`]s run beside it.
 
 #![deny(unsafe_code)]
 

@@ -165,6 +165,7 @@ impl Heap {
         let id = if piece.addr >= end { self.extend(piece.addr, piece.size) } else { self.fill(piece) };
         let Some(id) = id else { return false };
         self.index.arena.get(id).set_state(State::Clean);
+        self.runs_changed(self.index.arena.get(id).region());
         self.clean(id);
         if let Some(range) = &mut self.range {
             range.pieces.insert(piece.addr, (piece.size, piece.handle));
@@ -334,6 +335,7 @@ impl Heap {
         let record = self.index.arena.get(whole);
         record.set_state(State::Gap);
         let (addr, size, slot, prev) = (record.addr(), record.size(), record.region(), record.prev());
+        self.runs_changed(slot);
         if last || record.next() != NONE || prev == NONE {
             // One that is all there is stays, so that the region keeps its place.
             if let Some(range) = &mut self.range {

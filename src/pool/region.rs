@@ -245,6 +245,13 @@ impl Heap {
         Some(region.size)
     }
 
+    /// Free memory of the region has come or gone other than by a block that becomes live or is freed.
+    pub(super) fn runs_changed(&self, slot: u32) {
+        if let Some(region) = self.regions.get(slot) {
+            region.longest_run.set(UNKNOWN);
+        }
+    }
+
     /// Counts a block or slab of the region as live, or no longer.
     pub(super) fn occupy(&mut self, slot: u32) {
         let Some(region) = self.regions.get_mut(slot) else { return };

@@ -32,6 +32,11 @@ impl Heap {
         region.longest_run.get()
     }
 
+    /// Whether what is remembered of the region is what a walk finds; for checks.
+    pub(super) fn remembers_its_runs(&self, region: &Region) -> bool {
+        [UNKNOWN, self.walk(region)].contains(&region.longest_run.get())
+    }
+
     fn walk(&self, region: &Region) -> u64 {
         let arena = &self.index.arena;
         let (mut longest, mut run, mut id) = (0, 0, region.first);

@@ -38,6 +38,7 @@ step_expandable_torch() {
 
 step_expandable_graph() {
     need torch numpy
+    # shellcheck disable=SC2034 # of `run`, which takes it from here
     local limit=120 job=("$python" "$programs/torch_graph.py")
     bare bare -- "${job[@]}"
     with with "$expandable" -- "${job[@]}"

@@ -224,6 +224,7 @@ impl Model {
         for piece in &attached {
             assert_eq!(self.pages.get(&piece.addr), Some(&piece.handle));
         }
+        // Asked for after the check, so that the next one sees whether what is remembered of this has become wrong.
         assert_eq!(self.heap.usage().reserved.current, self.handles.values().sum::<u64>());
         let usage = self.heap.range_usage();
         assert_eq!(usage.mapped, self.pages.len() as u64 * PAGE);

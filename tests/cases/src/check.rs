@@ -80,7 +80,7 @@ fn has_test(text: &str, name: &str) -> bool {
 
 fn is_step(root: &Path, step: &str) -> bool {
     let head = format!("step_{}()", step.replace('-', "_"));
-    ["steps.sh", "steps_more.sh"].iter().any(|file| {
+    ["steps.sh", "steps_more.sh", "steps_expandable.sh"].iter().any(|file| {
         fs::read_to_string(root.join("tests/gpu").join(file))
             .is_ok_and(|text| text.lines().any(|line| line.starts_with(&head)))
     })
