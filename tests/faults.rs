@@ -155,7 +155,7 @@ fn the_fence_fails_for_good() {
 
 fn faulted(fail: &str, code: i32, driver: &str) {
     let program = Program::new("faulted").arg(code.to_string()).arg("1").sim("DRIVER_VERSION", driver);
-    let run = program.preload().conf("memory_limit:180MiB").sim("FAIL", fail).run();
+    let run = program.preload().conf("memory_limit:220MiB").sim("FAIL", fail).run();
     sums_are_right(&run);
     if matches!(code, 700 | 999) && run.status.code() == Some(1) {
         // A context does not recover from these: the program has seen more than one error, and stopped by itself.
