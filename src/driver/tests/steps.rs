@@ -316,13 +316,12 @@ fn a_region_that_nobody_takes_back_stays_in_the_account_until_its_context_ends()
     let block = bench.alloc(64 * MIB).unwrap();
     bench.free(block);
     let rules = crate::pool::Rules { max_split: u64::MAX, max_non_split_rounding: 20 * MIB };
-    let mut other = crate::pool::Heap::new(7, bench.index, rules);
+    let other: &'static mut _ = Box::leak(Box::new(crate::pool::Heap::new(7, bench.index, rules)));
     {
         let mut state = bench.model().state.lock();
         state.failures.push(("mem_free", CuResult(999)));
         state.at_free = Some(Box::new(move |address| {
             assert!(other.add_region(address, 2 * MIB));
-            std::mem::forget(other);
         }));
     }
     assert_eq!(bench.server.give_back(u64::MAX), 0);

@@ -1,7 +1,7 @@
 //! Caches of real threads, beside a thread that drains them all the time.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::super::{Cache, Caches, Claim, Drain, Epoch, Fit, Freed, Heap, Index, Popped, Rules};
@@ -15,7 +15,7 @@ fn real_threads_beside_a_drain_never_share_a_block() {
     let index = index();
     let heap = Mutex::new(Heap::new(3, index, Rules::default()));
     let caches: &'static Caches = Box::leak(Box::new(Caches::new(3, index)));
-    assert!(heap.lock().unwrap().add_region(1 << 40, 64 * MIB));
+    assert!(heap.lock().add_region(1 << 40, 64 * MIB));
     let (epoch, retired) = (AtomicU64::new(1), AtomicU64::new(0));
     let holders: Mutex<HashMap<u64, Option<Epoch>>> = Mutex::default();
     let shelf: Mutex<Vec<u64>> = Mutex::default();
@@ -30,7 +30,7 @@ fn real_threads_beside_a_drain_never_share_a_block() {
         {
             return Some(addr);
         }
-        let mut heap = heap.lock().unwrap();
+        let mut heap = heap.lock();
         heap.settle(cache);
         let addr = heap.alloc(bytes, bytes, Fit::Any, over)?;
         heap.lend(cache, addr, bytes);
@@ -40,10 +40,10 @@ fn real_threads_beside_a_drain_never_share_a_block() {
         Freed::Kept(kept) => {
             kept.put(epoch.load(Ordering::SeqCst));
         }
-        Freed::Claimed(claimed) => heap.lock().unwrap().free(claimed, epoch.load(Ordering::SeqCst)),
+        Freed::Claimed(claimed) => heap.lock().free(claimed, epoch.load(Ordering::SeqCst)),
         Freed::No => {
             let batch = caches.relieve(cache, bytes);
-            let mut heap = heap.lock().unwrap();
+            let mut heap = heap.lock();
             let claim = match index.claim(addr) {
                 Claim::Ask { .. } => heap.claim(addr),
                 decided => decided,
@@ -65,23 +65,23 @@ fn real_threads_beside_a_drain_never_share_a_block() {
                     for round in 0..ROUNDS {
                         let bytes = [512, 4096, 40_960][(round + number) as usize % 3];
                         if let Some(addr) = alloc(cache, bytes) {
-                            let before = holders.lock().unwrap().insert(addr, None);
+                            let before = holders.lock().insert(addr, None);
                             let over = retired.load(Ordering::SeqCst);
                             match before {
                                 Some(None) => panic!("{addr:#x} has two holders"),
                                 Some(Some(freed)) => assert!(freed <= over, "{addr:#x} is pending"),
                                 None => {}
                             }
-                            shelf.lock().unwrap().push(addr);
+                            shelf.lock().push(addr);
                         }
                         // Mostly another thread's.
                         let taken = {
-                            let mut shelf = shelf.lock().unwrap();
+                            let mut shelf = shelf.lock();
                             (shelf.len() > 40).then(|| shelf.swap_remove(round as usize % 40))
                         };
                         if let Some(addr) = taken {
                             // Not later than the free will be.
-                            holders.lock().unwrap().insert(addr, Some(epoch.load(Ordering::SeqCst)));
+                            holders.lock().insert(addr, Some(epoch.load(Ordering::SeqCst)));
                             let bytes = heap_size(addr, index);
                             free(cache, addr, bytes);
                         }
@@ -94,7 +94,7 @@ fn real_threads_beside_a_drain_never_share_a_block() {
         scope.spawn(move || {
             while !stop.load(Ordering::Relaxed) {
                 let before = epoch.fetch_add(1, Ordering::SeqCst);
-                caches.drain(&mut heap.lock().unwrap(), Drain::All, || epoch.load(Ordering::SeqCst));
+                caches.drain(&mut heap.lock(), Drain::All, || epoch.load(Ordering::SeqCst));
                 retired.fetch_max(before.saturating_sub(2), Ordering::SeqCst);
                 std::thread::yield_now();
             }
@@ -104,12 +104,12 @@ fn real_threads_beside_a_drain_never_share_a_block() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    let mut heap = heap.into_inner().unwrap();
+    let mut heap = heap.into_inner();
     heap.check_with(Some(caches)).unwrap();
     caches.drain(&mut heap, Drain::All, || 0);
     let mut usage = heap.usage();
     caches.add_to(&mut usage);
-    assert_eq!(usage.live_blocks, shelf.into_inner().unwrap().len() as u64);
+    assert_eq!(usage.live_blocks, shelf.into_inner().len() as u64);
     heap.check_with(Some(caches)).unwrap();
 }
 
