@@ -12,6 +12,7 @@
 //!
 //! While a stream captures, steps that wait are left out: they would kill the capture.
 
+use super::books::Change;
 use super::server::{Inner, ROTATED_MAX, Server};
 use super::{CuResult, Gpu};
 use crate::policy::gc::{self, FreeRegion};
@@ -357,6 +358,7 @@ impl<G: Gpu> Server<G> {
                     let reserved = inner.heap.reserved().current;
                     drop(inner);
                     self.note_peak();
+                    (self.books.changed)(self.books.device, Change::Held);
                     tracing::debug!(
                         "grew by {} to {} for a request of {bytes} B, in {:.1} µs",
                         human(size),

@@ -11,6 +11,7 @@
 //! | `patience.rs` | how long growth may wait for an idle device |
 //! | `members.rs` | which contexts that concerns |
 //! | `server.rs` | one context's pool: hits, frees, and what is asked of it |
+//! | `glance.rs` | what a passer-by may know of a pool without waiting for it |
 //! | `ladder.rs` | what a miss tries, in order, until only "out of memory" is left |
 //! | `books.rs` | what all contexts of a device share: account, counts, moments of failure |
 //! | `external.rs` | device memory that the pool does not serve: counted and held under the cap |
@@ -19,6 +20,7 @@ pub mod books;
 pub mod external;
 pub mod fence;
 pub mod gate;
+pub mod glance;
 mod ladder;
 mod members;
 #[cfg(any(test, fuzzing))]

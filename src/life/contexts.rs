@@ -5,13 +5,13 @@
 //! that may end the context is under way its pool is *suspended* (nothing is served from it); afterwards it either resumes
 //! or has ended.
 
-use crate::driver::books::DeviceBooks;
+use crate::driver::books::{Change, DeviceBooks};
 use crate::driver::external::{Entry, Ledger};
 use crate::driver::fence::Fence;
 use crate::driver::real::{self, RealGpu};
 use crate::driver::server::{Server, Tuning};
 use crate::driver::{Ctx, CuResult};
-use crate::life::{captures, graphs, green, notes, process};
+use crate::life::{captures, graphs, green, live, notes, process};
 use crate::policy::{Conf, DeviceAccount};
 use crate::pool::{Index, Usage};
 use crate::report::units::human;
@@ -174,6 +174,7 @@ pub fn books(device: u32) -> Option<&'static DeviceBooks> {
     // Asked before the slot is held: a driver call must not be made under a lock.
     let (total, name) = (real::device_total(device)?, real::device_name(device));
     let limit = process::conf()?.limit_for(device, total);
+    live::open();
     Some(slot.get_or_init(|| DeviceBooks {
         account: DeviceAccount::new(total, limit.bytes),
         counts: AtomicCounts::default(),
@@ -181,9 +182,15 @@ pub fn books(device: u32) -> Option<&'static DeviceBooks> {
         reclaim,
         reclaimable,
         usage,
+        changed: live::changed,
         device,
         name,
     }))
+}
+
+/// The books of a device, if they have been opened.
+pub fn known_books(device: u32) -> Option<&'static DeviceBooks> {
+    BOOKS.get(device as usize)?.get()
 }
 
 /// The books of the calling thread's current device.
@@ -297,6 +304,7 @@ pub fn write_down(key: u64, entry: Entry) {
 pub fn give_up(entry: Entry) {
     if let Some(books) = books(entry.device) {
         books.account.release_external(entry.kind, entry.bytes);
+        (books.changed)(entry.device, Change::External);
     }
 }
 

@@ -8,6 +8,7 @@
 //! | `green.rs` | whose memory green contexts use |
 //! | `graphs.rs` | which graphs hold which memory |
 //! | `exit.rs` | the report: gathered from host-side state and written once, however the process ends |
+//! | `live.rs` | the live file: the same figures while the process runs, for when it does not end well |
 //! | `scratch.rs` | memory for the report, where no allocator may be asked |
 //! | `notes.rs` | what the report has to say besides figures |
 //! | `say.rs` | one line on stderr |
@@ -18,6 +19,7 @@ pub mod contexts;
 pub mod exit;
 pub mod graphs;
 pub mod green;
+pub mod live;
 pub mod logging;
 pub mod notes;
 pub mod process;

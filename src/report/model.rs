@@ -60,6 +60,12 @@ pub enum EndedBy {
     /// The process still runs: the report was asked for, not caused by an end.
     #[serde(rename = "running")]
     Running,
+    /// `exec`: the process has become another program.
+    #[serde(rename = "exec")]
+    Exec,
+    /// No end was seen: a signal, a crash, or the kernel's out-of-memory killer. The report was made from the live file.
+    #[serde(rename = "killed")]
+    Killed,
     /// An end that this version has no word for.
     #[serde(rename = "other", other)]
     Other,
@@ -74,6 +80,8 @@ impl EndedBy {
             Self::StandardImmediateExit => "_Exit",
             Self::QuickExit => "quick_exit",
             Self::Running => "running",
+            Self::Exec => "exec",
+            Self::Killed => "killed",
             Self::Other => "other",
         }
     }

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use super::advice::{Advice, advise};
-use super::model::{DEFAULT_SOURCE, DeviceReport, Live, OomMoment, POOL, Report};
+use super::model::{DEFAULT_SOURCE, DeviceReport, EndedBy, Live, OomMoment, POOL, Report};
 use super::units::{counted, duration, grouped, human, microseconds, printable};
 
 /// Column in which the figures start, so that the eye finds them.
@@ -23,7 +23,7 @@ pub fn to_text(report: &Report) -> String {
     let command = one_line(&process.command);
     let mut out = format!("gpucache[{}]: {command}", process.pid);
     if report.devices.iter().any(DeviceReport::was_used) {
-        let _ = writeln!(out, ", {}, ended by {}", duration(process.duration_s), process.ended_by.as_str());
+        let _ = writeln!(out, ", {}, {}", duration(process.duration_s), ending(process.ended_by));
         let advice = advise(report);
         for device in report.devices.iter().filter(|device| device.was_used()) {
             device_lines(&mut out, report, device, &advice);
@@ -35,6 +35,14 @@ pub fn to_text(report: &Report) -> String {
         let _ = writeln!(out, "  note: {}", printable(note));
     }
     out
+}
+
+fn ending(ended_by: EndedBy) -> String {
+    match ended_by {
+        EndedBy::Running => "still running".to_owned(),
+        EndedBy::Killed => "killed: no end was seen".to_owned(),
+        other => format!("ended by {}", other.as_str()),
+    }
 }
 
 fn one_line(command: &str) -> String {

@@ -37,7 +37,7 @@ const FRACTION_FORM: &str = "a number from 0 to 1, or one for each device: [0:0.
 const MIB_FORM: &str = "a whole number of MiB, at least 20";
 const TRUTH_FORM: &str = "True or False";
 
-pub(super) const KEYS: [Key; 8] = [
+pub(super) const KEYS: [Key; 9] = [
     Key {
         name: "memory_fraction",
         pytorch_name: Some("per_process_memory_fraction"),
@@ -111,6 +111,15 @@ pub(super) const KEYS: [Key; 8] = [
         accepted: TRUTH_FORM,
         set: |conf, value, origin| {
             conf.expandable_segments = origin.with(value::truth(value)?);
+            Ok(())
+        },
+    },
+    Key {
+        name: "live_file",
+        pytorch_name: None,
+        accepted: TRUTH_FORM,
+        set: |conf, value, origin| {
+            conf.live_file = origin.with(value::truth(value)?);
             Ok(())
         },
     },

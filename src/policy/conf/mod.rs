@@ -9,6 +9,7 @@
 //! | `max_non_split_rounding_mb` | whole number from 20 | 20 | a request at or above the split size takes no block larger than itself by this much |
 //! | `roundup_power2_divisions` | power of two, or `[256:1,512:2,>:8]` | none | sizes are rounded up to a division of their power of two |
 //! | `free_sync` | `True`, `False` | `False` | each free waits for the device, as `cudaFree` does |
+//! | `live_file` | `True`, `False` | `True` | figures are kept in a small shared file while the process runs |
 //! | `expandable_segments` | `True`, `False` | `False` | known, not supported by this version: segments are used |
 //!
 //! Keys are looked up in `GPUCACHE_CONF`, then `PYTORCH_CUDA_ALLOC_CONF`, then `PYTORCH_ALLOC_CONF`, each key by itself.
@@ -119,6 +120,7 @@ pub struct Conf {
     rounding: Sourced<Rounding>,
     free_sync: Sourced<bool>,
     expandable_segments: Sourced<bool>,
+    live_file: Sourced<bool>,
     report: Sourced<ReportTarget>,
     log: Sourced<LogLevel>,
     disabled: Sourced<bool>,
@@ -135,6 +137,7 @@ impl Default for Conf {
             rounding: Sourced::default_of(Rounding::none(), "none"),
             free_sync: Sourced::default_of(false, "False"),
             expandable_segments: Sourced::default_of(false, "False"),
+            live_file: Sourced::default_of(true, "True"),
             report: Sourced::default_of(ReportTarget::Stderr, "stderr"),
             log: Sourced::default_of(LogLevel::Warn, "warn"),
             disabled: Sourced::default_of(false, "0"),
@@ -187,6 +190,11 @@ impl Conf {
         self.expandable_segments.value
     }
 
+    /// Whether figures are kept in a live file.
+    pub fn live_file(&self) -> bool {
+        self.live_file.value
+    }
+
     /// Where the report goes.
     pub fn report(&self) -> &ReportTarget {
         &self.report.value
@@ -214,6 +222,7 @@ impl Conf {
             self.free_sync.setting("free_sync"),
             // Whatever was asked for, segments are what this version uses.
             Setting { value: "False".to_owned(), ..self.expandable_segments.setting("expandable_segments") },
+            self.live_file.setting("live_file"),
             self.report.setting("GPUCACHE_REPORT"),
             self.log.setting("GPUCACHE_LOG"),
             self.disabled.setting("GPUCACHE_DISABLE"),

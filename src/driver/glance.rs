@@ -1,0 +1,87 @@
+//! What a passer-by may know of a pool without waiting for it: a few figures that the pool leaves outside its lock now and
+//! then, and the whole of them where the lock happens to be free.
+
+use super::Gpu;
+use super::server::{Figures, Inner, Server};
+use crate::stats::SizeHistogram;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Figures that a pool leaves behind whenever it polls or seals, and whenever it grows or shrinks.
+#[derive(Debug, Default)]
+pub struct Glance {
+    requested: AtomicU64,
+    allocated: AtomicU64,
+    allocs: AtomicU64,
+    frees: AtomicU64,
+    hits: AtomicU64,
+    largest_free: AtomicU64,
+}
+
+/// Those figures as read. Each is exact as of some moment; they need not be of the same one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Glimpse {
+    /// Bytes that the program has asked for.
+    pub requested: u64,
+    /// Bytes of the blocks for that.
+    pub allocated: u64,
+    /// Allocations served.
+    pub allocs: u64,
+    /// Frees.
+    pub frees: u64,
+    /// Allocations without a driver call.
+    pub hits: u64,
+}
+
+impl Glance {
+    /// Leaves the figures of now, under the pool's lock.
+    pub(super) fn note(&self, inner: &Inner) {
+        self.requested.store(inner.heap.requested().current, Ordering::Relaxed);
+        self.allocated.store(inner.heap.allocated().current, Ordering::Relaxed);
+        self.allocs.store(inner.counts.alloc, Ordering::Relaxed);
+        self.frees.store(inner.counts.free, Ordering::Relaxed);
+        self.hits.store(inner.counts.cache_hit, Ordering::Relaxed);
+    }
+}
+
+/// How often the lock is tried: a holder is done within a few dozen nanoseconds, unless it does not run.
+const TRIES: u32 = 200;
+
+impl<G: Gpu> Server<G> {
+    /// What the pool last left; no lock.
+    pub fn glimpse(&self) -> Glimpse {
+        let glance = &self.glance;
+        Glimpse {
+            requested: glance.requested.load(Ordering::Relaxed),
+            allocated: glance.allocated.load(Ordering::Relaxed),
+            allocs: glance.allocs.load(Ordering::Relaxed),
+            frees: glance.frees.load(Ordering::Relaxed),
+            hits: glance.hits.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The figures of now, but for the sizes of what is live, which take long to find out; with `look`, the largest free
+    /// piece is looked for, else it is the one that was last found. `None` where the lock cannot be had at once.
+    pub fn passing_figures(&self, look: bool) -> Option<Figures> {
+        let inner = (0..TRIES).find_map(|_| {
+            std::hint::spin_loop();
+            self.inner.try_lock()
+        })?;
+        self.glance.note(&inner);
+        let mut usage = inner.heap.sums();
+        let largest = &self.glance.largest_free;
+        if look {
+            largest.store(inner.heap.largest_free(), Ordering::Relaxed);
+        }
+        // What was the largest may have been taken from since, and cannot be more than there is.
+        usage.largest_free = largest.load(Ordering::Relaxed).min(usage.free());
+        Some(Figures {
+            usage,
+            counts: inner.counts,
+            histogram: inner.histogram.clone(),
+            peak: inner.peak,
+            live: SizeHistogram::default(),
+            driver_time: inner.driver_time,
+            lived: inner.heap.lived(),
+        })
+    }
+}
