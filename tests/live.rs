@@ -221,8 +221,8 @@ fn after_exec_the_old_file_is_known_for_what_it_is() {
     assert_eq!(talk.files().len(), 0);
 }
 
-/// Runs to the end, with memory used, and says what the report notes.
-fn notes_with(prepare: impl FnOnce(&Path)) -> (Vec<String>, PathBuf) {
+/// Runs to the end, with memory used, and says what the report notes. `look` is called while it has its live file.
+fn notes_with(prepare: impl FnOnce(&Path), look: impl FnOnce(&Path)) -> Vec<String> {
     static RUNS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let run = RUNS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let runtime = build::programs().join("run").join(format!("live-bad-{run}-{}", std::process::id()));
@@ -231,33 +231,38 @@ fn notes_with(prepare: impl FnOnce(&Path)) -> (Vec<String>, PathBuf) {
     let program = Program::new("talker").preload().env("XDG_RUNTIME_DIR", runtime.to_str().unwrap());
     let mut running = program.start();
     running.tell("alloc 8 1");
+    let done = running.folder.join("done-1");
+    running.until(|| done.exists().then_some(()));
+    look(&runtime);
     let run = running.finish();
     run.ok();
+    std::fs::remove_dir_all(runtime).unwrap();
     let notes = run.json()["notes"].as_array().unwrap().iter();
-    (notes.map(|note| note.as_str().unwrap().to_owned()).collect(), runtime)
+    notes.map(|note| note.as_str().unwrap().to_owned()).collect()
 }
 
 /// Where a folder is not to be trusted, the next one serves, and nothing is done to what is there.
 #[test]
 fn folders_that_others_prepared_are_not_used() {
-    let (notes, runtime) = notes_with(|runtime| {
+    let entries = |folder: PathBuf| std::fs::read_dir(folder).unwrap().count();
+    let link = |runtime: &Path| {
         std::fs::create_dir(runtime.join("elsewhere")).unwrap();
+        std::fs::set_permissions(runtime.join("elsewhere"), PermissionsExt::from_mode(0o700)).unwrap();
         symlink("elsewhere", runtime.join("gpucache")).unwrap();
-    });
+    };
+    let notes = notes_with(link, |runtime| assert_eq!(entries(runtime.join("elsewhere")), 0));
     assert_eq!(notes, [] as [&str; 0]);
-    assert_eq!(std::fs::read_dir(runtime.join("elsewhere")).unwrap().count(), 0);
-    std::fs::remove_dir_all(runtime).unwrap();
-
-    let (_, runtime) = notes_with(|runtime| {
+    let open = |runtime: &Path| {
         std::fs::create_dir(runtime.join("gpucache")).unwrap();
-        std::fs::set_permissions(runtime.join("gpucache"), PermissionsExt::from_mode(0o777)).unwrap();
-    });
-    assert_eq!(std::fs::read_dir(runtime.join("gpucache")).unwrap().count(), 0);
-    std::fs::remove_dir_all(runtime).unwrap();
-
-    let (_, runtime) = notes_with(|runtime| std::fs::write(runtime.join("gpucache"), "mine").unwrap());
-    assert_eq!(std::fs::read_to_string(runtime.join("gpucache")).unwrap(), "mine");
-    std::fs::remove_dir_all(runtime).unwrap();
+        std::fs::set_permissions(runtime.join("gpucache"), PermissionsExt::from_mode(0o750)).unwrap();
+    };
+    notes_with(open, |runtime| assert_eq!(entries(runtime.join("gpucache")), 0));
+    let file = |runtime: &Path| std::fs::write(runtime.join("gpucache"), "mine").unwrap();
+    let same =
+        |runtime: &Path| assert_eq!(std::fs::read_to_string(runtime.join("gpucache")).unwrap(), "mine");
+    notes_with(file, same);
+    // The same, where nothing is wrong.
+    notes_with(|_| (), |runtime| assert_eq!(entries(runtime.join("gpucache")), 1));
 }
 
 /// A folder of another user's.
@@ -267,15 +272,16 @@ fn another_users_folder_is_not_used() {
         eprintln!("skipped: only root can make a folder of another user's");
         return;
     }
-    let (_, runtime) = notes_with(|runtime| {
+    let theirs = |runtime: &Path| {
         let folder = runtime.join("gpucache");
         std::fs::create_dir(&folder).unwrap();
         std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o700)).unwrap();
         std::os::unix::fs::chown(&folder, Some(65534), None).unwrap();
         assert_eq!(live::list(&folder).len(), 0);
+    };
+    notes_with(theirs, |runtime| {
+        assert_eq!(std::fs::read_dir(runtime.join("gpucache")).unwrap().count(), 0);
     });
-    assert_eq!(std::fs::read_dir(runtime.join("gpucache")).unwrap().count(), 0);
-    std::fs::remove_dir_all(runtime).unwrap();
 }
 
 /// Past that limit the kernel sends a signal.
