@@ -3,7 +3,8 @@
 
 use super::Gpu;
 use super::server::{Figures, Inner, Server};
-use crate::stats::SizeHistogram;
+use crate::stats::{Counts, SizeHistogram};
+use crate::sync::patiently;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Figures that a pool leaves behind whenever it polls or seals, and whenever it grows or shrinks.
@@ -57,6 +58,18 @@ impl<G: Gpu> Server<G> {
             frees: glance.frees.load(Ordering::Relaxed),
             hits: glance.hits.load(Ordering::Relaxed),
         }
+    }
+
+    /// What is requested and allocated now.
+    pub fn in_use(&self) -> (u64, u64) {
+        self.with_heap(|heap| (heap.requested().current, heap.allocated().current))
+    }
+
+    /// The most that was requested and allocated since the last call, and how often each thing happened so far.
+    pub fn take_recent(&self) -> Option<(u64, u64, Counts)> {
+        let mut inner = patiently(&self.inner)?;
+        let (requested, allocated) = inner.heap.take_recent();
+        Some((requested, allocated, inner.counts))
     }
 
     /// The figures of now, but for the sizes of what is live, which take long to find out; with `look`, the largest free

@@ -11,7 +11,7 @@ use crate::driver::fence::Fence;
 use crate::driver::real::{self, RealGpu};
 use crate::driver::server::{Server, Tuning};
 use crate::driver::{Ctx, CuResult};
-use crate::life::{captures, graphs, green, live, notes, process};
+use crate::life::{captures, control, graphs, green, live, notes, process};
 use crate::policy::{Conf, DeviceAccount};
 use crate::pool::{Index, Usage};
 use crate::report::units::human;
@@ -175,7 +175,7 @@ pub fn books(device: u32) -> Option<&'static DeviceBooks> {
     let (total, name) = (real::device_total(device)?, real::device_name(device));
     let limit = process::conf()?.limit_for(device, total);
     live::open();
-    Some(slot.get_or_init(|| DeviceBooks {
+    let books = slot.get_or_init(|| DeviceBooks {
         account: DeviceAccount::new(total, limit.bytes),
         counts: AtomicCounts::default(),
         ooms: Mutex::new(Vec::new()),
@@ -185,7 +185,20 @@ pub fn books(device: u32) -> Option<&'static DeviceBooks> {
         changed: live::changed,
         device,
         name,
-    }))
+    });
+    if let Some(wanted) = control::wanted_limit(device) {
+        books.account.set_limit(wanted);
+    }
+    Some(books)
+}
+
+/// The cap of a device of `total` bytes.
+pub fn limit(device: u32, total: u64) -> u64 {
+    if let Some(books) = known_books(device) {
+        return books.account.limit_bytes();
+    }
+    let configured = process::conf().map_or(total, |conf| conf.limit_for(device, total).bytes);
+    configured.min(control::wanted_limit(device).unwrap_or(u64::MAX))
 }
 
 /// The books of a device, if they have been opened.
@@ -210,7 +223,8 @@ fn alive_on(device: u32) -> impl Iterator<Item = &'static Life> {
     all().filter(move |life| life.device == device && life.server.is_alive() && !life.is_suspended())
 }
 
-fn reclaim(device: u32, bytes: u64) -> u64 {
+/// Gives idle memory of a device's pools back, at least so many bytes if there are; returns the bytes.
+pub fn reclaim(device: u32, bytes: u64) -> u64 {
     let mut returned = 0;
     let Some(fence) = FENCE.get() else { return 0 };
     let touch = fence.touch().or_else(|| {

@@ -7,7 +7,7 @@
 use super::contexts::Life;
 use super::say::NoBrokenPipe;
 use super::scratch::Scratch;
-use super::{contexts, live, notes, process, say};
+use super::{contexts, live, notes, phases, process, say};
 use crate::driver::books::{DeviceBooks, Oom};
 use crate::driver::server::Figures;
 use crate::policy::conf::ReportTarget;
@@ -70,7 +70,8 @@ fn has_stack() -> bool {
     !(asked && stack.ss_flags & libc::SS_ONSTACK != 0 && stack.ss_size < ENOUGH)
 }
 
-fn write(ended_by: EndedBy) {
+/// Writes the report to where the configuration says.
+pub fn write(ended_by: EndedBy) {
     let Some(conf) = process::conf() else { return };
     match conf.report() {
         ReportTarget::Off => {}
@@ -128,6 +129,7 @@ pub fn gather(ended_by: EndedBy) -> Report {
                 figures
             };
             let mut report = device(books, read);
+            report.phases = phases::of(books.device);
             report.fragmentation.at_oom = patiently(&books.ooms).map_or_else(Vec::new, |ooms| moments(&ooms));
             report
         })

@@ -10,7 +10,7 @@
 //! the next occasion. Nothing here can fail a call of the program.
 
 use super::contexts::{self, Life};
-use super::{exit, notes, process};
+use super::{control, exit, notes, process};
 use crate::driver::books::{Change, DeviceBooks};
 use crate::policy::Conf;
 use crate::report::model::DeviceReport;
@@ -192,13 +192,23 @@ fn now() -> u64 {
 
 /// Something has changed on a device: [`DeviceBooks::changed`].
 pub fn changed(device: u32, change: Change) {
-    let Some(mapped) = MAPPED.get().filter(|_| process::is_active()) else { return };
+    if !process::is_active() {
+        return;
+    }
     let Some(books) = contexts::known_books(device) else { return };
     let now = now();
+    if change == Change::Counted {
+        control::keep_to_the_cap(books, now);
+    }
+    let Some(mapped) = MAPPED.get() else { return };
     write_quick(mapped.words, books, now);
     let due = change == Change::Held || now.wrapping_sub(WRITTEN.load(Ordering::Relaxed)) >= INTERVAL;
     if due {
         write_whole(mapped.words, now, change == Change::Held);
+    }
+    let mailbox = mapped.words.mailbox();
+    if change == Change::Counted && mailbox.is_waiting() {
+        control::attend(mailbox);
     }
 }
 

@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `process.rs` | what the library is to the process right now, and how that changes |
 //! | `contexts.rs` | which contexts live, and the pool of each |
+//! | `control.rs` | what may be asked of the running process, by itself or from outside |
+//! | `phases.rs` | named parts of the process's life, each with its own peaks |
 //! | `captures.rs` | which streams capture |
 //! | `green.rs` | whose memory green contexts use |
 //! | `graphs.rs` | which graphs hold which memory |
@@ -16,12 +18,14 @@
 
 pub mod captures;
 pub mod contexts;
+pub mod control;
 pub mod exit;
 pub mod graphs;
 pub mod green;
 pub mod live;
 pub mod logging;
 pub mod notes;
+pub mod phases;
 pub mod process;
 pub mod say;
 pub mod scratch;

@@ -7,6 +7,8 @@ pub struct Gauge {
     pub current: u64,
     /// The most it ever was.
     pub peak: u64,
+    /// The most it was since somebody last [took](Gauge::take_recent) this figure.
+    pub recent: u64,
     /// All that was ever added.
     pub total_allocated: u64,
 }
@@ -16,10 +18,16 @@ impl Gauge {
         self.current += bytes;
         self.total_allocated += bytes;
         self.peak = self.peak.max(self.current);
+        self.recent = self.recent.max(self.current);
     }
 
     pub(super) fn sub(&mut self, bytes: u64) {
         self.current -= bytes;
+    }
+
+    /// The most it was since the last call; from now on, the most from now on.
+    pub(super) fn take_recent(&mut self) -> u64 {
+        std::mem::replace(&mut self.recent, self.current)
     }
 
     /// Adds a gauge of other memory. The peak becomes the sum of both: an upper bound, as the two need not have been
@@ -27,6 +35,7 @@ impl Gauge {
     pub fn merge(&mut self, other: &Gauge) {
         self.current += other.current;
         self.peak += other.peak;
+        self.recent += other.recent;
         self.total_allocated += other.total_allocated;
     }
 

@@ -151,6 +151,11 @@ impl Heap {
         self.gauges.reserved
     }
 
+    /// The most that was requested and allocated since the last call. O(1).
+    pub fn take_recent(&mut self) -> (u64, u64) {
+        (self.gauges.requested.take_recent(), self.gauges.allocated.take_recent())
+    }
+
     /// Bytes of regions without a live block: what can be given back to the driver. O(1).
     pub fn idle(&self) -> u64 {
         self.gauges.idle

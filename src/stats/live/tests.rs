@@ -71,6 +71,7 @@ fn full(ordinal: u32) -> DeviceReport {
         counts: Counts { alloc: 7, free: 3, oom: 2, ..Counts::default() },
         live_at_exit: Live { blocks: 4, bytes: 10, by_size: vec![] },
         driver_time: Some(DriverTime { alloc_ns: 1, allocs: 2, free_ns: 3, frees: 4 }),
+        phases: vec![],
     }
 }
 
