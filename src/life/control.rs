@@ -12,10 +12,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Caps that were asked for, by device; all ones for none. Kept because the device's books may be opened later.
 static WANTED: [AtomicU64; contexts::DEVICES] = [const { AtomicU64::new(u64::MAX) }; contexts::DEVICES];
 static ATTENDING: AtomicBool = AtomicBool::new(false);
-/// When idle memory beyond a cap was last looked for.
-static TRIMMED: AtomicU64 = AtomicU64::new(0);
-/// Between two such looks, in nanoseconds.
-const TRIM_INTERVAL: u64 = 10_000_000;
 
 /// The cap that was asked for a device, if any was.
 pub fn wanted_limit(device: u32) -> Option<u64> {
@@ -51,10 +47,9 @@ pub fn set_limit(device: u32, bytes: u64) -> Option<u64> {
 }
 
 /// Where a cap was lowered below what is held, memory that has become idle since goes back.
-pub fn keep_to_the_cap(books: &DeviceBooks, now: u64) {
+pub fn keep_to_the_cap(books: &DeviceBooks) {
     let excess = books.account.excess();
-    if excess > 0 && now.wrapping_sub(TRIMMED.load(Ordering::Relaxed)) >= TRIM_INTERVAL {
-        TRIMMED.store(now, Ordering::Relaxed);
+    if excess > 0 && (books.reclaimable)(books.device) > 0 {
         contexts::reclaim(books.device, excess);
     }
 }

@@ -198,7 +198,7 @@ pub fn changed(device: u32, change: Change) {
     let Some(books) = contexts::known_books(device) else { return };
     let now = now();
     if change == Change::Counted {
-        control::keep_to_the_cap(books, now);
+        control::keep_to_the_cap(books);
     }
     let Some(mapped) = MAPPED.get() else { return };
     write_quick(mapped.words, books, now);

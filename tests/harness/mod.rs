@@ -217,6 +217,13 @@ impl Running {
             if let Some(value) = happened() {
                 return value;
             }
+            if let Some(status) = self.child.try_wait().expect("the program's status") {
+                // Once more: it may have happened just before the end.
+                return happened().unwrap_or_else(|| {
+                    let stderr = std::mem::replace(&mut self.stderr, thread::spawn(String::new));
+                    panic!("{}: has ended before: {status}\n{}", self.what, stderr.join().unwrap())
+                });
+            }
             assert!(Instant::now() < end, "{}: did not happen within {TIMEOUT:?}", self.what);
             thread::sleep(Duration::from_millis(2));
         }
