@@ -7,7 +7,7 @@
 use super::contexts::Life;
 use super::say::NoBrokenPipe;
 use super::scratch::Scratch;
-use super::{contexts, live, notes, phases, process, say};
+use super::{contexts, live, notes, phases, process, say, watch};
 use crate::driver::books::{DeviceBooks, Oom};
 use crate::driver::server::Figures;
 use crate::policy::conf::ReportTarget;
@@ -57,6 +57,7 @@ pub fn finish(ended_by: EndedBy) {
     }
     // A panic must not end a process that is ending well.
     let _ = std::panic::catch_unwind(|| write(ended_by));
+    let _ = std::panic::catch_unwind(|| watch::end(ended_by));
     live::close();
 }
 
@@ -92,7 +93,8 @@ pub fn write(ended_by: EndedBy) {
     }
 }
 
-fn expand(template: &Template) -> String {
+/// The file name that a template stands for in this process.
+pub(super) fn expand(template: &Template) -> String {
     let executable = std::env::current_exe().unwrap_or_default();
     template.expand(&Facts {
         pid: std::process::id(),

@@ -10,7 +10,7 @@
 //! the next occasion. Nothing here can fail a call of the program.
 
 use super::contexts::{self, Life};
-use super::{control, exit, notes, process};
+use super::{control, exit, notes, process, watch};
 use crate::driver::books::{Change, DeviceBooks};
 use crate::policy::Conf;
 use crate::report::model::DeviceReport;
@@ -200,6 +200,7 @@ pub fn changed(device: u32, change: Change) {
     if change == Change::Counted {
         control::keep_to_the_cap(books);
     }
+    watch::look(books, now);
     let Some(mapped) = MAPPED.get() else { return };
     write_quick(mapped.words, books, now);
     let due = change == Change::Held || now.wrapping_sub(WRITTEN.load(Ordering::Relaxed)) >= INTERVAL;
@@ -261,7 +262,7 @@ fn write_whole(words: Words, now: u64, look: bool) {
 }
 
 /// The figures of all devices; `None` if any of them could not be had.
-fn all_devices(look: bool) -> Option<Vec<DeviceReport>> {
+pub(super) fn all_devices(look: bool) -> Option<Vec<DeviceReport>> {
     let books = contexts::opened_books().take(DEVICES);
     books.map(|books| device(books, look)).collect()
 }

@@ -12,6 +12,7 @@
 //! | `exit.rs` | the report: gathered from host-side state and written once, however the process ends |
 //! | `live.rs` | the live file: the same figures while the process runs, for when it does not end well |
 //! | `scratch.rs` | memory for the report, where no allocator may be asked |
+//! | `watch.rs` | what is written for those who watch a running process: figures for Prometheus, alarms |
 //! | `notes.rs` | what the report has to say besides figures |
 //! | `say.rs` | one line on stderr |
 //! | `logging.rs` | diagnostics behind `GPUCACHE_LOG` |
@@ -29,3 +30,4 @@ pub mod phases;
 pub mod process;
 pub mod say;
 pub mod scratch;
+pub mod watch;

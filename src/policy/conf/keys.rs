@@ -5,7 +5,8 @@ use super::{Conf, LogLevel, Sourced};
 use crate::policy::grammar::Value;
 
 /// The environment variables that the library reads, `PyTorch`'s apart.
-pub const ENVIRONMENT: [&str; 4] = ["GPUCACHE_CONF", "GPUCACHE_REPORT", "GPUCACHE_LOG", "GPUCACHE_DISABLE"];
+pub const ENVIRONMENT: [&str; 5] =
+    ["GPUCACHE_CONF", "GPUCACHE_REPORT", "GPUCACHE_PROM", "GPUCACHE_LOG", "GPUCACHE_DISABLE"];
 
 /// A key of the configuration variables.
 pub(super) struct Key {
@@ -175,13 +176,22 @@ pub(super) struct Variable {
     pub set: fn(&mut Conf, &str, Origin) -> Result<(), Refusal>,
 }
 
-pub(super) const VARIABLES: [Variable; 3] = [
+pub(super) const VARIABLES: [Variable; 4] = [
     Variable {
         name: "GPUCACHE_REPORT",
         accepted: "off, stderr, or a file name in which %p, %h, %e, %t, %q{VAR} and %% stand for process id, host, \
                    executable, unix time, a variable and a percent sign",
         set: |conf, text, origin| {
             conf.report = origin.with(value::report_target(text)?);
+            Ok(())
+        },
+    },
+    Variable {
+        name: "GPUCACHE_PROM",
+        accepted: "a file name that ends with .prom, in which %p, %h, %e, %t, %q{VAR} and %% stand for process id, host, \
+                   executable, unix time, a variable and a percent sign",
+        set: |conf, text, origin| {
+            conf.prom = origin.with(Some(value::prom_file(text)?));
             Ok(())
         },
     },

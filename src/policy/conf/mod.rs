@@ -122,6 +122,7 @@ pub struct Conf {
     expandable_segments: Sourced<bool>,
     live_file: Sourced<bool>,
     report: Sourced<ReportTarget>,
+    prom: Sourced<Option<Template>>,
     log: Sourced<LogLevel>,
     disabled: Sourced<bool>,
 }
@@ -139,6 +140,7 @@ impl Default for Conf {
             expandable_segments: Sourced::default_of(false, "False"),
             live_file: Sourced::default_of(true, "True"),
             report: Sourced::default_of(ReportTarget::Stderr, "stderr"),
+            prom: Sourced::default_of(None, "off"),
             log: Sourced::default_of(LogLevel::Warn, "warn"),
             disabled: Sourced::default_of(false, "0"),
         }
@@ -200,6 +202,11 @@ impl Conf {
         &self.report.value
     }
 
+    /// Where figures for Prometheus go while the process runs; none if nowhere.
+    pub fn prom(&self) -> Option<&Template> {
+        self.prom.value.as_ref()
+    }
+
     /// How much the library says about its own working.
     pub fn log(&self) -> LogLevel {
         self.log.value
@@ -224,6 +231,7 @@ impl Conf {
             Setting { value: "False".to_owned(), ..self.expandable_segments.setting("expandable_segments") },
             self.live_file.setting("live_file"),
             self.report.setting("GPUCACHE_REPORT"),
+            self.prom.setting("GPUCACHE_PROM"),
             self.log.setting("GPUCACHE_LOG"),
             self.disabled.setting("GPUCACHE_DISABLE"),
         ]

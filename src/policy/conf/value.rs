@@ -185,6 +185,15 @@ pub(super) fn report_target(text: &str) -> Result<ReportTarget, Refusal> {
     Template::parse(text).map(ReportTarget::File).map_err(|error| error.fault())
 }
 
+/// The collector reads no file of another name.
+pub(super) fn prom_file(text: &str) -> Result<Template, Refusal> {
+    // In this case of letters only.
+    if text.strip_suffix(".prom").is_none() {
+        return Err(format!("`{text}` does not end with .prom, and the collector would not read it"));
+    }
+    Template::parse(text).map_err(|error| error.fault())
+}
+
 pub(super) fn rounding(value: &Value) -> Result<Rounding, Refusal> {
     let list = match value {
         Value::Word(text) => {
