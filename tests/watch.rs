@@ -47,10 +47,7 @@ fn figures_are_not_written_again_and_again() {
     running.until(|| done.exists().then_some(()));
     assert!(figure(&file, "gpucache_allocations_total") < 2);
     let run = running.kill();
-    assert!(
-        figure(&run.folder.join("x.prom"), "gpucache_process_running") > 0.0,
-        "nobody could say otherwise"
-    );
+    assert!(figure(&run.folder.join("x.prom"), "gpucache_process_running") > 0, "nobody could say otherwise");
 }
 
 #[test]
@@ -76,4 +73,42 @@ fn children_and_processes_without_cuda_write_no_figures() {
         let written = names.filter(|f| f.as_ref().unwrap().file_name().to_string_lossy().contains(".prom"));
         assert_eq!(written.count(), usize::from(name == "forks"), "{run}");
     }
+}
+
+#[test]
+fn alarms_are_said_once_each_time() {
+    let conf = "memory_limit:1GiB,alert:[held:0.5,allocated:650MiB,fragmentation:0.9]";
+    let program = Program::new("talker").preload().conf(conf).env("GPUCACHE_ALERT_FILE", "alerts-%p.jsonl");
+    let mut running = program.start();
+    let file = running.folder.join(format!("alerts-{}.jsonl", running.child.id()));
+    for line in
+        ["alloc 100 5", "alloc 100 1", "pairs 100", "alloc 100 1", "free 4", "pairs 100", "alloc 100 3"]
+    {
+        running.tell(line);
+    }
+    let run = running.finish();
+    run.ok();
+    let said: Vec<&str> = run.stderr.lines().filter(|line| line.contains("alert:")).collect();
+    assert_eq!(said.len(), 2, "{run}");
+    assert!(said[0].contains("alert: GPU 0: held above 0.5 of the cap: 600.00 MiB of 1.00 GiB"), "{run}");
+    assert!(said[1].contains("allocated above 650.00 MiB: 700.00 MiB"), "{run}");
+    let notes = run.json()["notes"].as_array().unwrap();
+    assert_eq!(notes.len(), 2, "{run}");
+    let text = std::fs::read_to_string(file).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let alarms: Vec<_> = lines.map(|line| (line["alert"].clone(), line["limit_bytes"].as_u64())).collect();
+    assert_eq!(alarms, [("held".into(), Some(1024 * MIB)), ("allocated".into(), Some(1024 * MIB))]);
+}
+
+#[test]
+fn a_fragmented_pool_raises_an_alarm() {
+    // Every second block goes; a growth is when it is judged.
+    let frees: Vec<String> = (0..100).map(|at| format!("f{}", 2 * at)).collect();
+    let script = format!("a2m*200 {} a30m", frees.join(" "));
+    let run =
+        Program::new("seq").arg(script).preload().conf("live_file:False,alert:[fragmentation:0.5]").run();
+    run.ok();
+    let said: Vec<&str> = run.stderr.lines().filter(|line| line.contains("alert:")).collect();
+    assert_eq!(said.len(), 1, "{run}");
+    assert!(said[0].contains("fragmentation above 0.5: 0.9"), "{run}");
 }

@@ -31,6 +31,8 @@ pub struct Glimpse {
     pub frees: u64,
     /// Allocations without a driver call.
     pub hits: u64,
+    /// Largest free block, as of when somebody last looked for it.
+    pub largest_free: u64,
 }
 
 impl Glance {
@@ -57,6 +59,7 @@ impl<G: Gpu> Server<G> {
             allocs: glance.allocs.load(Ordering::Relaxed),
             frees: glance.frees.load(Ordering::Relaxed),
             hits: glance.hits.load(Ordering::Relaxed),
+            largest_free: glance.largest_free.load(Ordering::Relaxed),
         }
     }
 

@@ -200,7 +200,7 @@ pub fn changed(device: u32, change: Change) {
     if change == Change::Counted {
         control::keep_to_the_cap(books);
     }
-    watch::look(books, now);
+    watch::look(books, now, change == Change::Held);
     let Some(mapped) = MAPPED.get() else { return };
     write_quick(mapped.words, books, now);
     let due = change == Change::Held || now.wrapping_sub(WRITTEN.load(Ordering::Relaxed)) >= INTERVAL;

@@ -1,15 +1,18 @@
-//! What is written for those who watch a running process: figures for Prometheus.
+//! What is written for those who watch a running process: figures for Prometheus, and alarms.
 //!
 //! There is no thread for it. A thread of the library's own would not exist in forked children, would have to be kept out
 //! of the program's signals, limits and sandboxes, and would be one more in processes that count theirs. So whichever thread of the
 //! program comes by when it is time writes the file, once in [`INTERVAL`]: a few dozen microseconds every five seconds. A
 //! process that makes no calls writes nothing; the time of the last writing is among the figures.
 
-use super::{exit, live, notes, process};
+use super::{contexts, exit, live, notes, process, say};
 use crate::driver::books::DeviceBooks;
 use crate::policy::Conf;
+use crate::policy::alarms::{Reading, Watch};
 use crate::report::model::{EndedBy, Process, Report, SCHEMA_VERSION};
 use crate::report::{to_prometheus, write_atomically};
+use parking_lot::Mutex;
+use std::io::Write;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,14 +24,79 @@ static WRITTEN: AtomicU64 = AtomicU64::new(0);
 /// Its name, once it is known.
 static PATH: OnceLock<String> = OnceLock::new();
 
-/// A thread comes by.
-pub fn look(_: &DeviceBooks, now: u64) {
-    if process::conf().is_some_and(|conf| conf.prom().is_some()) {
+/// Between two readings for alarms, but for those after a change of what is held.
+const READING: u64 = 10_000_000;
+/// When the last was taken, of any device.
+static READ: AtomicU64 = AtomicU64::new(0);
+/// What was seen of each device.
+static WATCHES: Mutex<Vec<(u32, Watch)>> = Mutex::new(Vec::new());
+
+/// A thread comes by; `held` says that what is held has changed.
+pub fn look(books: &DeviceBooks, now: u64, held: bool) {
+    let Some(conf) = process::conf() else { return };
+    if !conf.alert().is_empty() && (held || now.wrapping_sub(READ.load(Ordering::Relaxed)) >= READING) {
+        READ.store(now, Ordering::Relaxed);
+        judge(conf, books, now, held);
+    }
+    if conf.prom().is_some() {
         let last = WRITTEN.load(Ordering::Relaxed);
         let due = last == 0 || now.wrapping_sub(last) >= INTERVAL;
         // One thread writes it.
         if due && WRITTEN.compare_exchange(last, now, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             write_now(now);
+        }
+    }
+}
+
+/// Takes a reading, and says what is to be said. Where another thread does, this one goes on.
+#[cold]
+fn judge(conf: &Conf, books: &DeviceBooks, now: u64, held: bool) {
+    let Some(mut watches) = WATCHES.try_lock() else { return };
+    let mut reading = Reading {
+        reserved: books.account.reserved().current,
+        external: books.account.external().current,
+        limit: books.account.limit_bytes(),
+        ..Reading::default()
+    };
+    for life in contexts::all().filter(|life| life.device == books.device) {
+        if held {
+            // Looks for the largest free block, which the glimpse then has.
+            let _ = life.server.passing_figures(true);
+        }
+        let glimpse = life.server.glimpse();
+        reading.allocated += glimpse.allocated;
+        reading.largest_free = reading.largest_free.max(glimpse.largest_free);
+    }
+    let at = watches.iter().position(|(device, _)| *device == books.device).unwrap_or_else(|| {
+        watches.push((books.device, Watch::default()));
+        watches.len() - 1
+    });
+    let raised = watches[at].1.read(conf.alert(), now, &reading);
+    drop(watches);
+    for (alarm, seen) in raised {
+        let alarm = &conf.alert()[alarm];
+        say::line(&format!("alert: GPU {}: {alarm}: {seen}", books.device));
+        notes::add(format!("alert on GPU {}: {alarm}", books.device));
+        if let Some(template) = conf.alert_file() {
+            let line = serde_json::json!({
+                "time": now / 1_000_000_000,
+                "pid": std::process::id(),
+                "device": books.device,
+                "alert": alarm.name(),
+                "text": format!("{alarm}: {seen}"),
+                "allocated_bytes": reading.allocated,
+                "reserved_bytes": reading.reserved,
+                "external_bytes": reading.external,
+                "limit_bytes": reading.limit,
+            });
+            let written = std::fs::OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open(exit::expand(template))
+                .and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
+            if let Err(error) = written {
+                notes::add(format!("no file of alerts: {error}"));
+            }
         }
     }
 }

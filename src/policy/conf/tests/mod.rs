@@ -1,6 +1,7 @@
 //! The configuration as a user meets it: environments in, settings and messages out.
 
 mod mistakes;
+mod watching;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -328,16 +329,6 @@ fn the_log_level_is_read() {
 }
 
 #[test]
-fn figures_for_prometheus_go_to_a_file_that_its_collector_reads() {
-    let parsed = read(&[("GPUCACHE_PROM", "/var/lib/node/gpucache-%p.prom")]);
-    assert_eq!((parsed.errors.len(), parsed.conf.prom().is_some()), (0, true));
-    for text in ["on", "/var/lib/node/figures", "a%x.prom"] {
-        let parsed = read(&[("GPUCACHE_PROM", text)]);
-        assert!(the_error(&parsed).contains("GPUCACHE_PROM") && parsed.conf.prom().is_none(), "{text}");
-    }
-}
-
-#[test]
 fn only_1_disables() {
     for (text, disabled) in [("1", true), ("0", false), ("", false)] {
         let parsed = read(&[("GPUCACHE_DISABLE", text)]);
@@ -380,7 +371,7 @@ fn unknown_variables_warn_with_the_nearest() {
             "unknown variable GPUCACHE_CONFIG; did you mean GPUCACHE_CONF?",
             "unknown variable GPUCACHE_REPROT; did you mean GPUCACHE_REPORT?",
             "unknown variable GPUCACHE_XYZZY; known are GPUCACHE_CONF, GPUCACHE_REPORT, GPUCACHE_PROM, \
-             GPUCACHE_LOG, GPUCACHE_DISABLE",
+             GPUCACHE_ALERT_FILE, GPUCACHE_LOG, GPUCACHE_DISABLE",
         ]
     );
 }
