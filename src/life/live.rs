@@ -4,7 +4,7 @@
 //! | what changes | what is written |
 //! |---|---|
 //! | a pool grows, shrinks or fails; a device's first memory | everything |
-//! | so many allocations or frees of a pool; anything outside the pools | the quick figures, and everything if that was not done for [`INTERVAL`] |
+//! | so many allocations or frees of a pool; anything outside the pools | the quick figures, and everything if that was not done for 10 ms |
 //!
 //! No system call is made for it, and no lock is waited for: where a pool's lock is not free at once, its figures wait for
 //! the next occasion. Nothing here can fail a call of the program.
@@ -22,7 +22,7 @@ use std::ffi::{CStr, CString, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 /// Between two writings of everything for want of a better reason, in nanoseconds.
 const INTERVAL: u64 = 10_000_000;
@@ -213,7 +213,20 @@ pub fn changed(device: u32, change: Change) {
     }
 }
 
+/// Several threads may do this at once, so each looks again after it has written: the last to write has seen what is held.
 fn write_quick(words: Words, books: &DeviceBooks, now: u64) {
+    for _ in 0..8 {
+        let quick = quick_of(books);
+        words.quick(books.device, &quick, now);
+        fence(Ordering::SeqCst);
+        let account = &books.account;
+        if (account.reserved().current, account.external().current) == (quick.reserved, quick.external) {
+            break;
+        }
+    }
+}
+
+fn quick_of(books: &DeviceBooks) -> Quick {
     let (reserved, external) = (books.account.reserved(), books.account.external());
     let mut quick = Quick {
         used: 1,
@@ -232,7 +245,7 @@ fn write_quick(words: Words, books: &DeviceBooks, now: u64) {
         quick.frees += glimpse.frees;
         quick.hits += glimpse.hits;
     }
-    words.quick(books.device, &quick, now);
+    quick
 }
 
 /// Writes everything, unless another thread does: then that one does it once more.

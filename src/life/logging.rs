@@ -9,7 +9,7 @@
 //! | `trace` | every request that the cache could not serve at once, every epoch, all memory outside the pool |
 //!
 //! Figures are for people: sizes in binary units, GPUs by their number. What cannot go on without the user (a setting
-//! that is not understood, an internal fault) is said by [`say`](super::say) whatever the level.
+//! that is not understood, an internal fault) is said by [`say`] whatever the level.
 
 use super::say;
 use crate::policy::conf::LogLevel;

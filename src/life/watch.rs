@@ -2,7 +2,7 @@
 //!
 //! There is no thread for it. A thread of the library's own would not exist in forked children, would have to be kept out
 //! of the program's signals, limits and sandboxes, and would be one more in processes that count theirs. So whichever thread of the
-//! program comes by when it is time writes the file, once in [`INTERVAL`]: a few dozen microseconds every five seconds. A
+//! program comes by when it is time writes the file, once in five seconds: a few dozen microseconds. A
 //! process that makes no calls writes nothing; the time of the last writing is among the figures.
 
 use super::{contexts, exit, live, notes, process, say};

@@ -7,7 +7,7 @@ pub struct Gauge {
     pub current: u64,
     /// The most it ever was.
     pub peak: u64,
-    /// The most it was since somebody last [took](Gauge::take_recent) this figure.
+    /// The most it was since somebody last took this figure (`take_recent`).
     pub recent: u64,
     /// All that was ever added.
     pub total_allocated: u64,
