@@ -182,6 +182,8 @@ impl Program {
         path.push(build::programs().join("lib"));
         command.env("LD_LIBRARY_PATH", path);
         command.env("SIMCUDA_STATS", folder.join("stats"));
+        // Live files of programs that are killed stay out of the machine's folders.
+        command.env("XDG_RUNTIME_DIR", build::programs().join("runtime"));
         match &self.report {
             Report::File => _ = command.env("GPUCACHE_REPORT", folder.join("report.json")),
             Report::Value(value) => _ = command.env("GPUCACHE_REPORT", value),
