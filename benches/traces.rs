@@ -9,49 +9,30 @@
 
 #![allow(missing_docs)]
 
-use std::io::Read;
+#[path = "common/trace.rs"]
+mod trace;
+
 use std::time::Instant;
 
-use flate2::read::GzDecoder;
-use gpucache::pool::{Claim, Fit, Heap, Index, Rules, SMALL_MAX};
+use gpucache::pool::{
+    CACHED_MAX, Cache, Caches, Claim, Drain, Fit, Freed, Heap, Index, Popped, Rules, SMALL_MAX, cached_need,
+};
+use trace::{MODES, Op, TRACES, parse};
 
-const TRACES: [(&str, &[u8]); 3] = [
-    ("gpt", include_bytes!("traces/gpt.trace.gz")),
-    ("resnet", include_bytes!("traces/resnet.trace.gz")),
-    ("unet", include_bytes!("traces/unet.trace.gz")),
-];
-/// Lag, and allocations between waits.
-const MODES: [(u64, u64); 6] =
-    [(0, u64::MAX), (16, u64::MAX), (256, u64::MAX), (256, 16), (4096, u64::MAX), (4096, 16)];
+/// Requests between two drains for the sake of a tighter fit.
+const SERVED_PER_DRAIN: u64 = 4;
 const TIMED_RUNS: usize = 5;
-
-#[derive(Clone, Copy)]
-enum Op {
-    Alloc { id: usize, bytes: u64 },
-    Free { id: usize },
-}
-
-/// A line is `a ID BYTES` or `f ID`.
-fn parse(packed: &[u8]) -> Vec<Op> {
-    let mut text = String::new();
-    GzDecoder::new(packed).read_to_string(&mut text).expect("the trace unpacks");
-    let ops = text.lines().map(|line| {
-        let mut words = line.split_ascii_whitespace();
-        let kind = words.next().expect("a kind");
-        let mut number = || words.next().and_then(|word| word.parse::<u64>().ok()).expect("a number");
-        let id = number() as usize;
-        if kind == "a" { Op::Alloc { id, bytes: number() } } else { Op::Free { id } }
-    });
-    ops.collect()
-}
 
 /// The pool of one run, with its driver and what it cost.
 struct Player {
     heap: Heap,
     index: &'static Index,
+    caches: &'static Caches,
+    cache: &'static Cache,
     lag: u64,
     spacing: u64,
     since_wait: u64,
+    since_drain: u64,
     waited: u64,
     frees: u64,
     live: u64,
@@ -67,12 +48,16 @@ struct Player {
 impl Player {
     fn new((lag, spacing): (u64, u64), ids: usize) -> Player {
         let index: &'static Index = Box::leak(Box::new(Index::new()));
+        let caches: &'static Caches = Box::leak(Box::new(Caches::new(0, index)));
         Player {
             heap: Heap::new(0, index, Rules::default()),
             index,
+            caches,
+            cache: caches.enter().expect("the first cache"),
             lag,
             spacing,
             since_wait: 0,
+            since_drain: 0,
             waited: 0,
             frees: 0,
             live: 0,
@@ -90,22 +75,61 @@ impl Player {
     }
 
     fn alloc(&mut self, id: usize, bytes: u64) {
-        let retired = self.retired();
         self.since_wait += 1;
+        self.since_drain += 1;
+        let addr = self.serve(bytes);
+        self.held[id] = (addr, bytes);
+        self.live += bytes;
+        self.live_peak = self.live_peak.max(self.live);
+    }
+
+    fn drain(&mut self, which: Drain) {
+        let now = self.frees;
+        self.caches.drain(&mut self.heap, which, || now);
+    }
+
+    /// What the server does, but for its locks, and for asking the driver what is over.
+    fn serve(&mut self, bytes: u64) -> u64 {
+        let retired = self.retired();
+        let need = cached_need(bytes);
+        let mut lend = false;
+        if need <= CACHED_MAX {
+            let mut popped = self.cache.pop(need, bytes, retired);
+            if popped == Popped::Empty && self.caches.refill(self.cache, need, retired) {
+                popped = self.cache.pop(need, bytes, retired);
+            }
+            if let Popped::Block(addr) = popped {
+                return addr;
+            }
+            lend = popped == Popped::Empty;
+        }
+        self.heap.settle(self.cache);
         let mut addr = None;
         if self.since_wait >= self.spacing && bytes > SMALL_MAX {
             addr = self.heap.alloc(bytes, bytes, Fit::Tight, retired);
+            if addr.is_none() && need > CACHED_MAX && self.since_drain >= SERVED_PER_DRAIN {
+                self.since_drain = 0;
+                self.drain(Drain::Like(bytes));
+                addr = self.heap.alloc(bytes, bytes, Fit::Tight, retired);
+            }
             if addr.is_none() && retired < self.frees {
                 self.wait(self.frees);
             }
         }
         let retired = self.retired();
-        let addr = addr
-            .or_else(|| self.heap.alloc(bytes, bytes, Fit::Any, retired))
-            .unwrap_or_else(|| self.miss(bytes));
-        self.held[id] = (addr, bytes);
-        self.live += bytes;
-        self.live_peak = self.live_peak.max(self.live);
+        if addr.is_none() && need > CACHED_MAX && self.since_drain >= SERVED_PER_DRAIN {
+            addr = self.heap.alloc(bytes, bytes, Fit::Tight, retired);
+            if addr.is_none() {
+                self.since_drain = 0;
+                self.drain(Drain::Like(bytes));
+            }
+        }
+        let addr = addr.or_else(|| self.heap.alloc(bytes, bytes, Fit::Any, retired));
+        let Some(addr) = addr else { return self.miss(bytes) };
+        if lend {
+            self.heap.lend(self.cache, addr, need);
+        }
+        addr
     }
 
     fn wait(&mut self, epoch: u64) {
@@ -114,9 +138,14 @@ impl Player {
         self.waited = self.waited.max(epoch);
     }
 
-    /// What the ladder above the pool does: wait, give idle regions back, grow.
+    /// What the ladder above the pool does: drain, wait, give idle regions back, grow.
     #[cold]
     fn miss(&mut self, bytes: u64) -> u64 {
+        self.drain(Drain::All);
+        let retired = self.retired();
+        if let Some(addr) = self.heap.alloc(bytes, bytes, Fit::Any, retired) {
+            return addr;
+        }
         if let Some(epoch) = self.heap.epoch_needed(bytes) {
             self.wait(epoch);
             if let Some(addr) = self.heap.alloc(bytes, bytes, Fit::Any, epoch) {
@@ -143,17 +172,27 @@ impl Player {
 
     fn free(&mut self, id: usize) {
         let (addr, bytes) = std::mem::take(&mut self.held[id]);
+        self.frees += 1;
+        self.live -= bytes;
+        let cache = self.cache;
+        if let Freed::Kept(kept) = self.index.keep(addr, |_| Some(cache)) {
+            kept.put(self.frees);
+            return;
+        }
         let claim = match self.index.claim(addr) {
             Claim::Ask { .. } => self.heap.claim(addr),
             decided => decided,
         };
         let Claim::Claimed(claimed) = claim else { panic!("{addr:#x} gave {claim:?}") };
-        self.frees += 1;
+        let batch = self.caches.relieve(cache, claimed.size());
+        self.heap.settle(cache);
         self.heap.free(claimed, self.frees);
+        if let Some(batch) = batch {
+            self.heap.take_batch(&batch);
+        }
         if self.lag == 0 {
             self.heap.retire(self.frees);
         }
-        self.live -= bytes;
     }
 
     fn step(&mut self, op: Op) {
@@ -178,8 +217,13 @@ impl Player {
     }
 }
 
-/// `time` as an argument leaves the memory out and repeats the timing.
+/// `time` as an argument leaves the memory out and repeats the timing; `ratios` prints nothing but what
+/// `scripts/bench.sh` holds against limits.
 fn main() {
+    if std::env::args().any(|word| word == "ratios") {
+        ratios();
+        return;
+    }
     let timing = std::env::args().any(|word| word == "time");
     if !timing {
         memory();
@@ -228,27 +272,49 @@ fn scale(live: usize) -> u64 {
     start.elapsed().as_nanos() as u64 / PAIRS
 }
 
+/// Plays a trace twice into one pool. Gives it back with peak of reserved over peak of live bytes after each phase, and
+/// with the regions taken and given back and the waits until then.
+fn pack(ops: &[Op], mode: (u64, u64)) -> (Player, [f64; 2], [(u32, u32, u32); 2]) {
+    let mut player = Player::new(mode, ops.len());
+    let mut ratios = [0.0; 2];
+    let mut counts = [(0, 0, 0); 2];
+    for phase in 0..2 {
+        player.play(ops);
+        ratios[phase] = player.heap.usage().reserved.peak as f64 / player.live_peak as f64;
+        counts[phase] = (player.grown, player.given_back, player.waits);
+        player.end_phase();
+    }
+    player.heap.check_with(Some(player.caches)).expect("the heap is sound");
+    (player, ratios, counts)
+}
+
+fn wait_name(spacing: u64) -> String {
+    if spacing == u64::MAX { "late".into() } else { spacing.to_string() }
+}
+
+/// Lines of backing, trace, lag, wait and the ratio after both phases: for a GPU that keeps up, and for one far behind.
+fn ratios() {
+    for (name, packed) in TRACES {
+        let ops = parse(packed);
+        for mode in [MODES[0], MODES[5]] {
+            let (_, ratios, _) = pack(&ops, mode);
+            println!("segments\t{name}\t{}\t{}\t{:.3}", mode.0, wait_name(mode.1), ratios[1]);
+        }
+    }
+}
+
 fn memory() {
     println!("memory     lag  wait  peak live MiB  reserved  ratio  again   grown   given back    waits");
     for (name, packed) in TRACES {
         let ops = parse(packed);
         for mode in MODES {
-            let mut player = Player::new(mode, ops.len());
-            let mut ratios = [0.0; 2];
-            let mut counts = [(0, 0, 0); 2];
-            for phase in 0..2 {
-                player.play(&ops);
-                ratios[phase] = player.heap.usage().reserved.peak as f64 / player.live_peak as f64;
-                counts[phase] = (player.grown, player.given_back, player.waits);
-                player.end_phase();
-            }
-            player.heap.check().expect("the heap is sound");
+            let (player, ratios, counts) = pack(&ops, mode);
             let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
             let [first, all] = counts;
             println!(
                 "{name:<8} {:>5} {:>5} {:>14.1} {:>9.1} {:>6.3} {:>6.3} {:>5}+{:<4} {:>5}+{:<4} {:>5}+{}",
                 mode.0,
-                if mode.1 == u64::MAX { "late".into() } else { mode.1.to_string() },
+                wait_name(mode.1),
                 mib(player.live_peak),
                 mib(player.heap.usage().reserved.peak),
                 ratios[0],

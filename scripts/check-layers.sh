@@ -2,6 +2,7 @@
 # Holds the source to the rules that the compiler does not know:
 #   - a layer of src/ uses only itself and the layers below it;
 #   - `unsafe` appears only where it is allowed;
+#   - the tool compiles no more of the library than the layers without unsafe code, and does not link it;
 #   - no file is so long that it hides two subjects.
 #
 #   scripts/check-layers.sh [ROOT]       checks a source tree (default: this one)
@@ -11,7 +12,9 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 LAYERS=(abi life driver pool policy stats report sync) # top to bottom; a layer is a folder or a file of src/
-UNSAFE_ALLOWED='^src/(abi/|life/|driver/real\.rs$)'
+TOOL=src/bin/gpucache
+TOOL_SHARES='^(policy/mod|report/mod|stats/mod|sync)\.rs$'
+UNSAFE_ALLOWED='^src/(abi/|life/|driver/real(\.rs$|/))'
 MAX_LINES=450
 
 # A source file without comments and the contents of strings, each line after its number.
@@ -50,12 +53,22 @@ check() {
             done < <(grep -w unsafe <<<"$code" || true)
         fi
         [[ $file != src/lib.rs ]] || continue
+        if [[ $file == "$TOOL"/* ]]; then
+            # Naming the crate links it, exports and constructor with it.
+            while IFS= read -r line; do
+                complain "$file:${line%%:*}: the tool must not name the crate gpucache"
+            done < <(grep -E '(^|[^a-z_:])gpucache::|extern crate' <<<"$code" || true)
+            while IFS= read -r used; do
+                [[ $used =~ $TOOL_SHARES ]] || complain "$file: the tool must not compile src/$used"
+            done < <(sed -nE 's|^ *#\[path = "../../(.*)"\]|\1|p' "$root/$file")
+            continue
+        fi
         layer=${file#src/}
         layer=${layer%%/*}
         layer=${layer%.rs}
         mine=$(rank_of "$layer")
         if [[ $mine == none ]]; then
-            [[ $file == src/bin/* ]] || complain "$file: src/$layer is in no layer; give it a place in $0"
+            complain "$file: src/$layer is in no layer; give it a place in $0"
             continue
         fi
         while IFS=: read -r line used; do
@@ -77,6 +90,9 @@ check() {
             }
         }' <<<"$code")
     done < <(cd "$root" && find src -name '*.rs' | sort)
+    if [[ -e $root/$TOOL/main.rs ]] && ! grep -q '^#!\[deny(unsafe_code)\]' "$root/$TOOL/main.rs"; then
+        complain "$TOOL/main.rs: does not deny unsafe_code"
+    fi
     while IFS= read -r file; do
         line=$(wc -l <"$root/$file")
         ((line <= MAX_LINES)) || complain "$file: $line lines, more than $MAX_LINES"
@@ -113,6 +129,9 @@ if [[ ${1:-} == --self-test ]]; then
     plant 'unsafe in a safe layer' src/policy/gc.rs 'fn f() { unsafe { g() } }\n' 'src/policy/gc.rs'
     plant 'unsafe in the pure part of driver' src/driver/gate.rs 'unsafe fn f() {}\n' 'src/driver/gate.rs'
     plant 'a folder without a layer' src/misc/mod.rs '//! Misc.\n' 'src/misc is in no layer'
+    plant 'unsafe in the tool' src/bin/gpucache/load.rs 'fn f() { unsafe { g() } }\n' 'src/bin/gpucache/load.rs'
+    plant 'the crate named in the tool' src/bin/gpucache/load.rs 'use gpucache::report;\n' 'must not name the crate'
+    plant 'an unsafe layer in the tool' src/bin/gpucache/main.rs '#[path = "../../life/mod.rs"]\nmod life;\n' 'compile src/life'
     plant 'a long file' tests/long.rs "$(printf '%0.s//\\n' {1..500})" 'tests/long.rs: 500 lines'
     exit "$failed"
 fi

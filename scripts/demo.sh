@@ -25,14 +25,15 @@ for folder in site.getsitepackages() + [site.getusersitepackages()]:
     } 2>/dev/null | grep . | head -1
 }
 
-cc=(${CC:-cc} -std=gnu11 -O1 -pthread)
+read -ra cc <<<"${CC:-cc}"
+cc+=(-std=gnu11 -O1 -pthread)
 runtime=
 if nvidia-smi -L 2>/dev/null | grep -q GPU; then
     runtime=$(cuda_runtime || true)
     [[ $runtime ]] || echo "There is a GPU here, but no CUDA runtime library (libcudart.so.12 or later) was found."
 fi
 echo "Building …"
-cargo build --quiet --release --lib
+cargo build --quiet --release --lib --no-default-features --features exports
 if [[ $runtime ]] && ! "${cc[@]}" -Itests/include -o "$demo/train" tests/programs/train.c "$runtime" \
     -Wl,-rpath,"$(dirname "$runtime")"; then
     echo "The program does not link with $runtime (12.5 or later is needed)."

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fuzzes the pool for as long as you like: random programs, guided towards code that they have not reached yet, with every
 # invariant checked after each action and the address sanitizer underneath. What the actions are is in src/pool/model.rs
-# (the heap against a naive one) and src/driver/world.rs (two contexts on a model device: captures, resets, failing driver
+# (the heap against a naive one) and src/driver/world.rs (two contexts on a model device: segments or ranges, captures, resets, failing driver
 # calls, other allocators, a cap). Needs nightly Rust and cargo-fuzz; no GPU.
 #
 #   scripts/fuzz.sh [SECONDS] [TARGET…]   default: 60 seconds for each of: heap driver

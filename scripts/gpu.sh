@@ -21,6 +21,8 @@ programs=$root/tests/gpu
 . "$programs/steps.sh"
 # shellcheck source=tests/gpu/steps_more.sh
 . "$programs/steps_more.sh"
+# shellcheck source=tests/gpu/steps_expandable.sh
+. "$programs/steps_expandable.sh"
 
 # name, seconds on an H200, programs to compile (comma-separated, - for none), what it shows
 table='
@@ -52,6 +54,10 @@ numba-more       70  -              Numba: streams, events, IPC, close and reset
 fork-cuda        40  -              forks of a process that uses the GPU: same statuses, one report, the parent'"'"'s
 threads-end      10  threads_end    memory that ended threads leave behind is used again
 corners          10  corners        threads that end in a capture, contexts never made current, green contexts
+mapping-facts    10  mapping        what expandable segments take for granted of the driver
+expandable-race  45  race           the races again with expandable segments
+expandable-torch 90  -              PyTorch without its cache on expandable segments: same results, less memory
+expandable-graph 30  -              graph capture and replay in PyTorch on expandable segments
 multi-gpu        120 peers          two GPUs: peer copies, peer access, DataParallel, NCCL (skipped with one)
 '
 field() { awk -v step="$1" -v at="$2" '$1 == step { print $at }' <<<"$table"; }

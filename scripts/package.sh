@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the library as it is released: for glibc 2.17, whatever this machine has. Checks what came out, runs programs
-# on it, and leaves it in target/package/.
+# Builds library and tool as they are released: for glibc 2.17, whatever this machine has. Checks what came out, runs
+# programs on it, and leaves it in target/package/.
 #
 # The linker and the old C library come from zig, through cargo-zigbuild; both are installed from PyPI into a virtual
 # environment under target/.
@@ -36,13 +36,22 @@ fi
 
 PATH="$PWD/$venv/bin:$PATH"
 [[ $venv == /* ]] && PATH="$venv/bin:$PATH"
-cargo zigbuild --quiet --release --lib --target "$triple.$GLIBC"
+# The library by itself first: what it is made of is then what cargo resolves for it alone.
+cargo zigbuild --quiet --release --lib --no-default-features --features exports --target "$triple.$GLIBC"
 built=$target/$triple/release/libgpucache.so
 scripts/check-exports.sh "$built" "$GLIBC"
+mkdir -p "$target/package"
+cp "$built" "$target/package/"
+cargo zigbuild --quiet --release --bin gpucache --target "$triple.$GLIBC"
+tool=$target/$triple/release/gpucache
+scripts/check-exports.sh --tool "$tool"
 
 # What the tests' programs do, with and without it, must be the same.
+built=$target/package/libgpucache.so
 scripts/smoke.sh "$built"
 
-mkdir -p "$target/package"
-cp "$built" LICENSE-MIT LICENSE-APACHE README.md CHANGELOG.md "$target/package/"
-echo "$target/package/libgpucache.so: $(stat -c %s "$built") bytes, for glibc $GLIBC and later"
+cp "$tool" LICENSE-MIT LICENSE-APACHE README.md CHANGELOG.md "$target/package/"
+found=$("$target/package/gpucache" path)
+[[ $found -ef $built ]] || { echo "the tool finds $found, not the library beside it"; exit 1; }
+"$target/package/gpucache" man --into "$target/package"
+echo "$built: $(stat -c %s "$built") bytes, for glibc $GLIBC and later"

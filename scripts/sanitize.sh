@@ -21,7 +21,7 @@
 #   reported as uninitialised.
 # - Miri: it needs its component and rust-src, and cannot run what the library is made of (dlsym, naked functions, fork).
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 [[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 0; }
 mode=${1:-}
 [[ $mode =~ ^(|--quick|--can-run)$ ]] || { echo "sanitize.sh: '$mode' is not known; --help says what is" >&2; exit 2; }
@@ -53,12 +53,12 @@ sanitizer() {
     fi
 }
 
-# memcheck NAME ARGS…: one program with the library preloaded.
+# memcheck NAME ARGS…: one program with the library preloaded. `more` is a file of suppressions for this program alone.
 memcheck() {
     local log=$target/sanitize-memcheck.log status=0
     LD_LIBRARY_PATH=$target/programs/lib LD_PRELOAD=$library GPUCACHE_REPORT=off timeout 300 valgrind --quiet \
         --error-exitcode=99 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite \
-        --suppressions=tests/sanitizers/memcheck.supp "$target/programs/bin/$1" "${@:2}" >"$log" 2>&1 || status=$?
+        --suppressions=tests/sanitizers/memcheck.supp ${more:+--suppressions="$more"} "$target/programs/bin/$1" "${@:2}" >"$log" 2>&1 || status=$?
     if ((status != 0)); then
         head -60 "$log"
         echo "memcheck: $*: FAILED with status $status (99: something was reported)"
@@ -70,8 +70,8 @@ memcheck() {
 
 if command -v valgrind >/dev/null; then
     cargo build --quiet --lib || exit 1
-    # The harness builds the programs when the first test asks for one.
-    [[ -e $target/programs/stamp ]] || cargo test --quiet --test routes >/dev/null || exit 1
+    # The harness builds the programs when a test asks for one, and those that have changed anew.
+    cargo test --quiet --test routes >/dev/null || exit 1
     library=$target/debug/libgpucache.so
     memcheck route_shared
     memcheck wrong_frees
@@ -81,8 +81,8 @@ if command -v valgrind >/dev/null; then
         memcheck seq 'a1m*4 F a512*9 w F a3m i'
         memcheck mixture 1 2 100
         memcheck race 2 10
-        memcheck lives
-        memcheck forks
+        memcheck lives reset 2 2 frees
+        more=tests/sanitizers/forks.supp memcheck forks
         memcheck handles
         memcheck short_threads
     fi

@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 runs=${1:-300}
 [[ $runs =~ ^[1-9][0-9]*$ ]] || { echo "startup.sh: RUNS is a number, not '$runs'" >&2; exit 2; }
 library=${CARGO_TARGET_DIR:-$PWD/target}/release/libgpucache.so
-[[ -e $library ]] || cargo build --quiet --release --lib
+[[ -e $library ]] || cargo build --quiet --release --lib --no-default-features --features exports
 
 # once [VAR=VALUE]: microseconds of one run
 once() {

@@ -3,12 +3,12 @@
 #
 #   scripts/test.sh           everything but what takes long
 #   scripts/test.sh --quick   leaves out the checks of the released build and of feature combinations
-#   scripts/test.sh --long    adds long random runs, each time over other cases, the sanitizers and the fuzzer
+#   scripts/test.sh --long    adds long random runs, the sanitizers, the fuzzer, and puts in the faults of tests/cases
 #
 # Every check is a function below. All of them run, also after a failure; the end says what ran, what failed, and
 # what was skipped and why. A check says why it cannot run by calling `skip`.
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 mode=normal
 case ${1:-} in
@@ -30,7 +30,7 @@ skip() {
 }
 
 shell_syntax() {
-    local scripts=(.ci/run scripts/*.sh) script
+    local scripts=(.ci/run scripts/*.sh benches/*/*.sh) script
     [[ -d tests/gpu ]] && scripts+=(tests/gpu/*.sh)
     for script in "${scripts[@]}"; do
         bash -n "$script" || return 1
@@ -62,10 +62,11 @@ tests() { cargo test --workspace --no-fail-fast; }
 model_checker() {
     local log=$target/model-checker.log part
     RUSTFLAGS="${RUSTFLAGS:-} --cfg loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
-        cargo test --release --lib --target-dir "$target/loom" -- gate::model epochs::model record::model 2>&1 | tee "$log"
+        cargo test --release --lib --target-dir "$target/loom" -- gate::model epochs::model record::model ring::model 2>&1 |
+        tee "$log"
     ((PIPESTATUS[0] == 0)) || return 1
     # A filter that matches nothing passes.
-    for part in gate epochs record; do
+    for part in gate epochs record ring; do
         grep -q "$part::model::.* ok" "$log" || { echo "no model of $part was run"; return 1; }
     done
 }
@@ -100,17 +101,27 @@ fuzzing() {
     scripts/fuzz.sh --can-run >"$target/fuzz-reason" || { skip "$(cat "$target/fuzz-reason")"; return; }
     scripts/fuzz.sh 120
 }
+# That the cases are whole and their faults still apply is among the tests; this builds each fault and runs its tests.
+faults_are_found() {
+    [[ $mode == long ]] || { skip "only with --long, or by scripts/cases.sh"; return; }
+    scripts/cases.sh
+}
 exports() {
-    cargo build --quiet --lib || return 1
-    scripts/check-exports.sh "$target/debug/libgpucache.so"
+    # Library and tool of one build: that nothing of one is in the other.
+    cargo build --quiet || return 1
+    scripts/check-exports.sh "$target/debug/libgpucache.so" && scripts/check-exports.sh --tool "$target/debug/gpucache"
 }
 exports_can_fail() {
-    [[ -e $target/debug/libgpucache.so ]] || { echo "not built"; return 1; }
-    scripts/check-exports.sh --self-test "$target/debug/libgpucache.so"
+    [[ -e $target/debug/libgpucache.so && -e $target/debug/gpucache ]] || { echo "not built"; return 1; }
+    scripts/check-exports.sh --self-test "$target/debug/libgpucache.so" "$target/debug/gpucache"
 }
 released_build() {
     scripts/package.sh --can-run >"$target/package-reason" || { skip "$(cat "$target/package-reason")"; return; }
     scripts/package.sh
+}
+bench_limits() {
+    command -v valgrind >/dev/null || { skip "valgrind is not installed: INSTRUCTIONS WERE NOT COUNTED"; return; }
+    scripts/bench.sh --check
 }
 cargo_deny() { # prints the command, if there is one
     local tool
@@ -137,8 +148,9 @@ advisories() {
 }
 
 checks=(shell_syntax script_help layers layers_can_fail format lints lints_without_exports documentation tests
-    model_checker long_runs sanitizers fuzzing exports exports_can_fail released_build licences_and_sources advisories)
-not_quick=' sanitizers layers_can_fail lints_without_exports exports_can_fail model_checker released_build advisories '
+    model_checker long_runs sanitizers fuzzing faults_are_found exports exports_can_fail released_build bench_limits licences_and_sources
+    advisories)
+not_quick=' sanitizers layers_can_fail lints_without_exports exports_can_fail model_checker released_build bench_limits advisories '
 
 mkdir -p "$target"
 passed=() failed=() skipped=()
@@ -167,6 +179,7 @@ for name in "${checks[@]}"; do
     esac
 done
 skipped+=("a real GPU: scripts/gpu.sh")
+command -v chromium chromium-browser google-chrome >/dev/null || skipped+=("the page in a browser: chromium is not installed")
 
 echo
 echo "== summary, after $((SECONDS - begin)) s"

@@ -8,7 +8,7 @@
 //! | [`abi`] | exported symbols, symbol resolution, the real function table, C types |
 //! | [`life`] | lifetimes: of the process, of contexts, of captures |
 //! | [`driver`] | the few GPU operations that the pool needs, and the ladder that serves a request with them |
-//! | [`pool`] | size classes, blocks, heap, epochs; knows addresses as numbers, never calls CUDA |
+//! | [`pool`] | size classes, blocks, heap, ranges, epochs, caches of threads; knows addresses as numbers, never calls CUDA |
 //! | [`policy`] | configuration grammar, limits, garbage collection |
 //! | [`stats`] | counters, histograms, fragmentation |
 //! | [`report`] | one model of the report, several renderers |

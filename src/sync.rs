@@ -54,6 +54,19 @@ mod checked {
     }
 }
 
+/// In cache lines of its own: what is written often must not lie beside what every thread reads.
+#[derive(Default)]
+#[repr(align(128))]
+pub struct Apart<T>(pub T);
+
+impl<T> std::ops::Deref for Apart<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
 /// The lock, unless it stays taken: its holder may be the very thread that asks, interrupted by a signal, or one that
 /// `exit` has stopped for good. Waits by sleeping, because a thread's first wait in a queue allocates memory, and at the
 /// end of the process the allocator may be what was interrupted.

@@ -59,6 +59,19 @@ fn every_kind_stops_at_the_device_without_a_cap() {
     }
 }
 
+/// The pool grows ahead of small requests while there is plenty, and by what is needed when there is not.
+#[test]
+fn growth_ahead_of_need_costs_nothing_when_memory_is_short() {
+    let hog = Program::new("hog").arg("malloc").arg("1").sim("MEMORY", "1GiB");
+    let (without, with) = (hog.run(), hog.clone().preload().run());
+    without.ok();
+    with.ok();
+    assert!(got(&with) + 2 >= got(&without), "less than the device has\n{without}\n{with}");
+    let capped = hog.preload().conf("memory_limit:770MiB").run();
+    capped.ok();
+    assert_eq!(got(&capped), 770, "{capped}");
+}
+
 #[test]
 fn racing_threads_stay_below_the_cap() {
     let overhead = overhead();

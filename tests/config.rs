@@ -16,6 +16,7 @@ fn bad_values_of_known_keys_fail_the_first_call() {
         ("memory_limit", "-1"),
         ("memory_limit", ""),
         ("memory_limit", "8Gibberish"),
+        ("memory_limit", "9000000Gibberish"),
         ("memory_limit", "99999999999999999999999"),
         ("memory_limit", "99999999999GiB"),
         ("memory_limit", "[0:1GiB"),

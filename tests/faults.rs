@@ -50,6 +50,21 @@ fn all_allocations_fail_from_some_point_on() {
     }
 }
 
+/// What a failed growth had reserved under the cap can be had afterwards, to the last byte.
+#[test]
+fn a_failed_growth_costs_nothing_of_the_cap() {
+    for code in [1, 2, 999] {
+        let seq = Program::new("seq").arg("a200m a256m w").preload().conf("memory_limit:256MiB");
+        // Out of memory is tried again; only when it stays so is it the program's to see.
+        let calls = if code == 2 { 2 } else { 1 };
+        let fails = (1..=calls).map(|nth| format!("cuMemAlloc_v2:{nth}:{code}")).collect::<Vec<_>>();
+        let run = seq.sim("FAIL", &fails.join(",")).run();
+        run.ok();
+        let failed: Vec<_> = run.stdout.lines().filter(|line| line.contains("error")).collect();
+        assert!(matches!(failed[..], [line] if line.starts_with("slot 0:")), "{run}");
+    }
+}
+
 #[test]
 fn a_free_fails() {
     for nth in 1..=4 {
@@ -140,7 +155,7 @@ fn the_fence_fails_for_good() {
 
 fn faulted(fail: &str, code: i32, driver: &str) {
     let program = Program::new("faulted").arg(code.to_string()).arg("1").sim("DRIVER_VERSION", driver);
-    let run = program.preload().conf("memory_limit:180MiB").sim("FAIL", fail).run();
+    let run = program.preload().conf("memory_limit:220MiB").sim("FAIL", fail).run();
     sums_are_right(&run);
     if matches!(code, 700 | 999) && run.status.code() == Some(1) {
         // A context does not recover from these: the program has seen more than one error, and stopped by itself.

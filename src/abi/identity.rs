@@ -9,12 +9,14 @@
 
 use super::table::real;
 use super::types::{CuResult, DevicePtr, IpcHandle, Opaque};
-use crate::life::{contexts, process};
+use crate::life::{contexts, notes, process, say};
 use crate::pool::{BlockState, BlockView};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::{c_uint, c_ulonglong};
+use std::sync::Once;
 
+const CONTEXT: c_uint = 1;
 const HOST_POINTER: c_uint = 4;
 const BUFFER_ID: c_uint = 7;
 const RANGE_START: c_uint = 11;
@@ -88,6 +90,12 @@ unsafe fn correct(attribute: c_uint, data: Opaque, owner: u32, block: &BlockView
             BUFFER_ID => *data.cast::<u64>() = buffer_id(owner, block),
             RANGE_START => *data.cast::<DevicePtr>() = block.start,
             RANGE_SIZE => *data.cast::<usize>() = block.requested as usize,
+            // Mapped memory belongs to no context; memory of cuMemAlloc to the one that it was allocated in.
+            CONTEXT => {
+                if let Some(life) = contexts::by_owner(owner) {
+                    *data.cast::<usize>() = life.server.ctx().0;
+                }
+            }
             _ => {}
         }
     }
@@ -183,6 +191,18 @@ fn unmark(handle: &IpcHandle) -> Option<(IpcHandle, u64)> {
     Some((plain, u64::from_le_bytes(offset)))
 }
 
+/// The driver exports no mapped memory by these handles, and answers as for any pointer that it cannot export. The user is
+/// told why, once.
+fn refuse_export() {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        let text = "a block cannot be shared with another process (cuIpcGetMemHandle) under expandable_segments:True; \
+                    for a program that shares memory, leave that setting out of GPUCACHE_CONF";
+        say::line(text);
+        notes::add(text.to_owned());
+    });
+}
+
 /// `cuIpcGetMemHandle`
 ///
 /// # Safety
@@ -190,6 +210,12 @@ fn unmark(handle: &IpcHandle) -> Option<(IpcHandle, u64)> {
 pub unsafe fn ipc_export(handle: *mut IpcHandle, address: DevicePtr) -> CuResult {
     let known = look_up(address);
     let asked = if matches!(known, Known::Free) { UNKNOWN } else { address };
+    if let Known::Block(owner, _) = known
+        && contexts::by_owner(owner).is_some_and(|life| life.server.is_mapped(address))
+    {
+        refuse_export();
+        return CuResult::INVALID_VALUE;
+    }
     // SAFETY: the caller's arguments.
     let result = unsafe { real::cuIpcGetMemHandle(handle, asked) };
     if result == CuResult::SUCCESS

@@ -8,7 +8,7 @@ use crate::driver::books::DeviceBooks;
 use crate::driver::external::{Entry, charged};
 use crate::life::contexts::{self, LEDGER, Life, give_up, write_down};
 use crate::life::process;
-use crate::pool::{Claim, Claimed};
+use crate::pool::{Claim, Freed, local};
 use crate::stats::ExternalKind;
 use std::ffi::c_uint;
 
@@ -16,6 +16,7 @@ use std::ffi::c_uint;
 ///
 /// # Safety
 /// As the driver's.
+#[inline(always)]
 pub unsafe fn alloc(address: *mut DevicePtr, bytes: usize) -> CuResult {
     if address.is_null() || bytes == 0 || process::is_degraded() {
         // SAFETY: the caller's arguments; the driver has the right answer to each of these.
@@ -41,6 +42,7 @@ pub unsafe fn alloc(address: *mut DevicePtr, bytes: usize) -> CuResult {
 ///
 /// # Safety
 /// As the driver's.
+#[inline(always)]
 pub unsafe fn free(address: DevicePtr) -> CuResult {
     // SAFETY: the caller's argument, or one that the driver refuses.
     free_or(address, |address| unsafe { real::cuMemFree_v2(address) })
@@ -51,19 +53,18 @@ pub unsafe fn free(address: DevicePtr) -> CuResult {
 ///
 /// A pooled address never reaches the driver, whatever goes wrong here: at a region's start the driver would free all
 /// blocks of the region. After an internal fault the pool's own state is not trusted, and its memory stays where it is.
+#[inline(always)]
 pub fn free_or(address: DevicePtr, call: impl FnOnce(DevicePtr) -> CuResult) -> CuResult {
     if process::is_degraded() && contexts::index().owner_of(address).is_some() {
         return CuResult::SUCCESS;
     }
-    let answer = shield(|| match find(address) {
-        Found::Block(life, claimed) => {
-            Answer::Freed(life.server.free(claimed).err().unwrap_or(CuResult::SUCCESS))
-        }
-        Found::Invalid(life) => {
+    let answer = shield(|| match give(address) {
+        Given::Taken(result) => Answer::Freed(result.err().unwrap_or(CuResult::SUCCESS)),
+        Given::Invalid(life) => {
             life.server.count_invalid_free();
             Answer::Refuse
         }
-        Found::Foreign => Answer::Forward,
+        Given::Foreign => Answer::Forward,
     });
     match answer {
         Some(Answer::Freed(result)) => result,
@@ -82,34 +83,49 @@ enum Answer {
     Forward,
 }
 
-/// What an address that is to be freed belongs to.
-pub enum Found {
-    /// A live block, now claimed by this free.
-    Block(&'static Life, Claimed),
+/// What came of an address that is to be freed.
+pub enum Given {
+    /// A live block, now the pool's again; or the error that its context has failed with.
+    Taken(Result<(), CuResult>),
     /// Memory of this pool at which no live block starts.
     Invalid(&'static Life),
     /// Not the pool's.
     Foreign,
 }
 
-/// Claims the block at `address` for a free.
-#[inline]
-pub fn find(address: DevicePtr) -> Found {
-    let claim = match contexts::index().claim(address) {
+/// Gives the block at `address` to its pool: into the calling thread's cache where that has room.
+#[inline(always)]
+pub fn give(address: DevicePtr) -> Given {
+    match contexts::index().keep(address, local::get) {
+        Freed::Kept(kept) => match contexts::by_owner(kept.owner()) {
+            Some(life) => Given::Taken(life.server.keep(kept)),
+            None => Given::Foreign,
+        },
+        Freed::Claimed(claimed) => settle(Claim::Claimed(claimed)),
+        Freed::No => give_locked(address),
+    }
+}
+
+#[inline(never)]
+fn give_locked(address: DevicePtr) -> Given {
+    settle(match contexts::index().claim(address) {
         Claim::Ask { owner } => {
             contexts::by_owner(owner).map_or(Claim::Foreign, |life| life.server.claim(address))
         }
         decided => decided,
-    };
+    })
+}
+
+fn settle(claim: Claim) -> Given {
     match claim {
         Claim::Claimed(claimed) => match contexts::by_owner(claimed.owner()) {
-            Some(life) => Found::Block(life, claimed),
-            None => Found::Foreign,
+            Some(life) => Given::Taken(life.server.free(claimed)),
+            None => Given::Foreign,
         },
         Claim::NotLive { owner } | Claim::Interior { owner, .. } | Claim::Ask { owner } => {
-            contexts::by_owner(owner).map_or(Found::Foreign, Found::Invalid)
+            contexts::by_owner(owner).map_or(Given::Foreign, Given::Invalid)
         }
-        Claim::Foreign => Found::Foreign,
+        Claim::Foreign => Given::Foreign,
     }
 }
 

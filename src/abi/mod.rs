@@ -12,6 +12,7 @@
 //! | `runtime.rs` | `cudaMalloc`, `cudaFree`, `cudaMemGetInfo`: a fast path over the driver level |
 //! | `runtimes.rs`, `elf.rs` | which runtime a caller's call belongs to, by what its library was linked with |
 //! | `memory.rs` | `cuMemAlloc`, `cuMemFree` (served), pitched and managed memory (counted) |
+//! | `peers.rs` | access of one device to the memory of another |
 //! | `streams.rs`, `pools.rs` | stream-ordered memory (counted), context synchronisation |
 //! | `vmm.rs`, `arrays.rs`, `graphs.rs` | physical handles, arrays, graph memory (counted) |
 //! | `query.rs`, `identity.rs` | answers that must agree: free and total memory, ranges, attributes, IPC handles |
@@ -31,6 +32,7 @@ pub mod graphs;
 pub mod guard;
 pub mod identity;
 pub mod memory;
+pub mod peers;
 pub mod pools;
 pub mod procaddress;
 pub mod query;

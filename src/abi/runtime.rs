@@ -9,7 +9,7 @@
 
 use super::arch;
 use super::guard::shield;
-use super::memory::{Found, find};
+use super::memory::{Given, give};
 use super::runtimes;
 use crate::life::contexts;
 use crate::life::process::{Admission, admit};
@@ -76,11 +76,7 @@ pub unsafe extern "C" fn free(address: u64, caller: usize) -> c_int {
             if contexts::current().is_none_or(|life| life.server.sticky_error().is_some()) {
                 return false;
             }
-            if let Found::Block(life, claimed) = find(address) {
-                let _ = life.server.free(claimed);
-                return true;
-            }
-            false // the runtime comes back through the driver-level hook, which answers and counts
+            matches!(give(address), Given::Taken(_)) // else the runtime comes back through the driver-level hook, which answers and counts
         });
         if freed == Some(true) {
             return SUCCESS;

@@ -12,7 +12,9 @@ use super::types::{
     GraphNode, GraphNodeHead, IpcHandle, MemAllocNodeHead, MemAllocationProp, MemHandle, MemLocation,
     MemPool, MipmappedArray, Opaque, Stream,
 };
-use super::{arrays, captures, contexts, graphs, identity, memory, pools, procaddress, query, streams, vmm};
+use super::{
+    arrays, captures, contexts, graphs, identity, memory, peers, pools, procaddress, query, streams, vmm,
+};
 use crate::life::process::{Admission, admit};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -143,6 +145,8 @@ hooks! {
     cuGreenCtxCreate ["cuGreenCtxCreate" @ 12040 legacy] (green: *mut Opaque, description: Opaque, device: Device, flags: c_uint) => contexts::green_create;
     cuCtxFromGreenCtx ["cuCtxFromGreenCtx" @ 12040 legacy] (context: *mut Context, green: Opaque) => contexts::from_green;
     cuGreenCtxDestroy ["cuGreenCtxDestroy" @ 12040 legacy] (green: Opaque) => contexts::green_destroy;
+    cuCtxEnablePeerAccess ["cuCtxEnablePeerAccess" @ 4000 legacy] (peer: Context, flags: c_uint) => peers::enable;
+    cuCtxDisablePeerAccess ["cuCtxDisablePeerAccess" @ 4000 legacy] (peer: Context) => peers::disable;
     cuCtxSynchronize ["cuCtxSynchronize" @ 2000 legacy] () => streams::context_synchronize;
     cuCtxSynchronize_v2 ["cuCtxSynchronize" @ 13000 legacy] (context: Context) => streams::context_synchronize_v2;
 

@@ -119,11 +119,20 @@ pub unsafe fn release(handle: MemHandle) -> CuResult {
     result
 }
 
+/// Whether an address is the pool's. To the program that is memory of `cuMemAlloc`, which has no handle and cannot be
+/// unmapped; a handle of what the pool has mapped there would keep it, and the blocks of others in it, beyond its end.
+fn is_pooled(address: DevicePtr) -> bool {
+    process::is_active() && contexts::index().owner_of(address).is_some()
+}
+
 /// `cuMemRetainAllocationHandle`: one more handle of memory that is mapped.
 ///
 /// # Safety
 /// As the driver's.
 pub unsafe fn retain(handle: *mut MemHandle, address: Opaque) -> CuResult {
+    if is_pooled(address as u64) {
+        return CuResult::INVALID_VALUE;
+    }
     // SAFETY: the caller's arguments.
     let result = unsafe { real::cuMemRetainAllocationHandle(handle, address) };
     if result == CuResult::SUCCESS {
@@ -192,6 +201,9 @@ pub unsafe fn map(
 /// # Safety
 /// As the driver's.
 pub unsafe fn unmap(address: DevicePtr, bytes: usize) -> CuResult {
+    if is_pooled(address) {
+        return CuResult::INVALID_VALUE;
+    }
     let end = address.saturating_add(bytes as u64);
     // Out of the books before the call: the addresses may be mapped again at once.
     let taken: Vec<(DevicePtr, (u64, MemHandle))> = with_books(|books| {

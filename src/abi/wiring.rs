@@ -2,7 +2,7 @@
 
 use super::dlsym::Library;
 use crate::driver::CuResult;
-use crate::driver::real::{Calls, install};
+use crate::driver::real::{Calls, install, mapping};
 use std::ffi::c_void;
 
 /// The first driver with context-wide events.
@@ -20,6 +20,19 @@ pub fn look_up(driver: Library) -> Option<Calls> {
             (!address.is_null()).then(|| unsafe { std::mem::transmute::<*mut c_void, _>(address) })
         }};
     }
+    let mapping = || {
+        Some(mapping::Calls {
+            attribute: function!(c"cuDeviceGetAttribute")?,
+            granularity: function!(c"cuMemGetAllocationGranularity")?,
+            reserve: function!(c"cuMemAddressReserve")?,
+            free: function!(c"cuMemAddressFree")?,
+            create: function!(c"cuMemCreate")?,
+            release: function!(c"cuMemRelease")?,
+            map: function!(c"cuMemMap")?,
+            unmap: function!(c"cuMemUnmap")?,
+            set_access: function!(c"cuMemSetAccess")?,
+        })
+    };
     let events = version(driver) >= CONTEXT_EVENTS_SINCE;
     Some(Calls {
         mem_alloc: function!(c"cuMemAlloc_v2")?,
@@ -42,6 +55,8 @@ pub fn look_up(driver: Library) -> Option<Calls> {
         capture_info: function!(c"cuStreamGetCaptureInfo_v2"),
         ctx_record: events.then(|| function!(c"cuCtxRecordEvent")).flatten(),
         ctx_wait: events.then(|| function!(c"cuCtxWaitEvent")).flatten(),
+        can_access_peer: function!(c"cuDeviceCanAccessPeer"),
+        mapping: mapping(),
     })
 }
 

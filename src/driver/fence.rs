@@ -9,18 +9,17 @@
 
 use super::gate::{Gate, Pass};
 use super::members::Member;
-use super::{Ctx, CuResult, Event, Gpu};
+use super::peers::Peers;
+use super::{Ctx, Event, Gpu};
 use crate::pool::Epoch;
 use crate::pool::epochs::{Epochs, Sealed};
+use crate::sync::Apart;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Sealed epochs asked about in one [`Fence::poll`].
 const POLLS: usize = 3;
-/// First and longest pause between two questions of [`Fence::await_idle`].
-const PAUSE: Duration = Duration::from_micros(20);
-const PAUSE_MAX: Duration = Duration::from_millis(1);
 
 /// The end of an epoch in one context.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +32,12 @@ pub struct Mark {
 pub struct Fence<G: Gpu> {
     gpu: G,
     gate: Gate,
-    epochs: Epochs<Mark>,
+    pub(super) epochs: Epochs<Mark>,
+    /// Held by the one thread that seals or asks; the others go on without. In cache lines of its own: threads that find it
+    /// taken only read it.
+    pub(super) turn: Apart<Mutex<()>>,
+    /// Questions that have failed so far.
+    pub(super) unanswered: AtomicU64,
     pub(super) members: Mutex<Vec<Member>>,
     pub(super) next_member: AtomicU64,
     /// The newest member whose work is not ordered after what waits have made clean; 0 for none.
@@ -41,6 +45,7 @@ pub struct Fence<G: Gpu> {
     /// The marks that the newest wait was for.
     pub(super) waited: Mutex<Vec<Mark>>,
     barriers: AtomicU64,
+    peers: Peers,
     /// Read by whoever makes a call on a context that is not known to be its thread's own, written while one is ended.
     ending: RwLock<()>,
     endings: AtomicU64,
@@ -59,11 +64,14 @@ impl<G: Gpu> Fence<G> {
             gpu,
             gate: Gate::new(),
             epochs: Epochs::default(),
+            turn: Apart::default(),
+            unanswered: AtomicU64::new(0),
             members: Mutex::new(Vec::new()),
             next_member: AtomicU64::new(1),
             unordered: AtomicU64::new(0),
             waited: Mutex::new(Vec::new()),
             barriers: AtomicU64::new(0),
+            peers: Peers::default(),
             ending: RwLock::new(()),
             endings: AtomicU64::new(0),
         }
@@ -72,6 +80,11 @@ impl<G: Gpu> Fence<G> {
     /// The GPU operations.
     pub fn gpu(&self) -> &G {
         &self.gpu
+    }
+
+    /// Which devices may reach whose memory.
+    pub fn peers(&self) -> &Peers {
+        &self.peers
     }
 
     /// The gate between captures and barriers.
@@ -89,6 +102,11 @@ impl<G: Gpu> Fence<G> {
     #[inline]
     pub fn retired(&self) -> Epoch {
         self.epochs.retired()
+    }
+
+    /// The newest epoch whose work the host has seen to be over, in every context: see [`Epochs::completed`].
+    pub fn completed(&self) -> Epoch {
+        self.epochs.completed()
     }
 
     /// The newest epoch that has been sealed.
@@ -134,52 +152,22 @@ impl<G: Gpu> Fence<G> {
         Some((self.touch()?, self.gate.pass()?))
     }
 
-    /// Whether all work submitted so far is done, found out without waiting.
-    pub fn is_idle(&self) -> bool {
-        if !self.seal() {
-            return false; // nothing was asked, so nothing is known
-        }
-        self.poll();
-        self.epochs.retired() + 1 >= self.epochs.current()
-    }
-
-    /// Whether all work submitted so far gets done within `bound`. Asks again and again, so that no driver call waits
-    /// for work that might never end. A driver without context-wide events can only be waited for without an end.
-    pub fn await_idle(&self, bound: Duration) -> bool {
-        if !self.gpu.has_context_events() {
-            return self.synchronize();
-        }
-        let begun = Instant::now();
-        self.poll();
-        if !self.seal() {
-            return false;
-        }
-        let wanted = self.epochs.newest_sealed();
-        let mut pause = PAUSE;
-        loop {
-            self.poll();
-            if self.epochs.retired() >= wanted {
-                return true;
-            }
-            if begun.elapsed() >= bound || self.gate.capturing() {
-                return false;
-            }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(PAUSE_MAX);
-        }
-    }
-
     /// Seals the current epoch. False if nothing was sealed: a capture is open, another thread is at it, too many are
     /// outstanding, the driver cannot, or a call failed.
     pub fn seal(&self) -> bool {
+        self.turn.try_lock().is_some_and(|_turn| self.seal_in_turn())
+    }
+
+    pub(super) fn seal_in_turn(&self) -> bool {
         if !self.gpu.has_context_events() {
             return false;
         }
         let Some(_pass) = self.pass() else { return false };
         let Some(sealing) = self.epochs.begin_seal() else { return false };
-        let mut marks = Vec::new();
-        for (member, ctx) in self.contexts() {
-            let recorded = self.take_event(member, ctx).and_then(|event| {
+        let mut mustered = self.muster().into_iter();
+        let (mut marks, mut failure) = (Vec::new(), None);
+        for (member, ctx, spare) in mustered.by_ref() {
+            let recorded = spare.map_or_else(|| self.gpu.event_create(ctx), Ok).and_then(|event| {
                 let mark = Mark { member, event };
                 self.gpu.record(ctx, event).map(|()| mark).inspect_err(|_| self.recycle(&[mark]))
             });
@@ -187,11 +175,16 @@ impl<G: Gpu> Fence<G> {
                 Ok(mark) => marks.push(mark),
                 Err(code) if self.is_lost(member, code) => {}
                 Err(code) => {
-                    tracing::debug!("context {:#x}: no event recorded, error {}", ctx.0, code.0);
-                    self.recycle(&marks);
-                    return false;
+                    failure = Some((ctx, code));
+                    break;
                 }
             }
+        }
+        if let Some((ctx, code)) = failure {
+            tracing::debug!("context {:#x}: no event recorded, error {}", ctx.0, code.0);
+            marks.extend(mustered.filter_map(|(member, _, spare)| Some(Mark { member, event: spare? })));
+            self.recycle(&marks);
+            return false;
         }
         self.epochs.finish_seal(sealing, marks);
         tracing::trace!("epoch {} is sealed", self.epochs.newest_sealed());
@@ -200,6 +193,12 @@ impl<G: Gpu> Fence<G> {
 
     /// Asks the oldest sealed epochs whether their work is done, a few at most; true if any was retired.
     pub fn poll(&self) -> bool {
+        // First of all without writing anything that other threads read.
+        self.epochs.newest_sealed() > self.epochs.retired()
+            && self.turn.try_lock().is_some_and(|_turn| self.poll_in_turn())
+    }
+
+    pub(super) fn poll_in_turn(&self) -> bool {
         let mut any = false;
         let Some(_touch) = self.touch() else { return false };
         for turn in 0..POLLS {
@@ -227,6 +226,7 @@ impl<G: Gpu> Fence<G> {
                 Err(code) if self.is_lost(mark.member, code) => {}
                 Ok(false) => return Some(one),
                 Err(code) => {
+                    self.unanswered.fetch_add(1, Ordering::Relaxed);
                     tracing::debug!("an event could not be asked about: error {}", code.0);
                     return Some(one);
                 }
@@ -234,15 +234,16 @@ impl<G: Gpu> Fence<G> {
             self.recycle(&[mark]);
             one.marks.pop();
         }
-        self.retire(one.epoch);
+        self.complete(one.epoch);
         None
     }
 
     /// Makes the pending memory that can be known to be done reusable, sealing first if `wanted` is not sealed yet.
     pub fn refresh(&self, wanted: Epoch) -> bool {
-        let polled = self.poll();
-        if self.epochs.newest_sealed() < wanted && self.epochs.retired() < wanted && self.seal() {
-            return self.poll() || polled; // of an idle device it is done at once
+        let Some(_turn) = self.turn.try_lock() else { return false };
+        let polled = self.poll_in_turn();
+        if self.epochs.newest_sealed() < wanted && self.epochs.retired() < wanted && self.seal_in_turn() {
+            return self.poll_in_turn() || polled; // of an idle device it is done at once
         }
         polled
     }
@@ -258,12 +259,23 @@ impl<G: Gpu> Fence<G> {
         }
         // Before anything is taken: what is put back later must not name a context that has ended meanwhile.
         let Some(_pass) = self.pass() else { return false };
+        let turn = self.turn.lock();
         let sealed = self.epochs.take_at_least(upto).or_else(|| {
-            self.seal();
+            self.seal_in_turn();
             self.epochs.take_at_least(upto)
         });
-        // Another thread may be polling the epoch that was wanted, or sealing it: then its contexts are simply waited for.
-        let Some(one) = sealed else { return self.synchronize() };
+        if self.epochs.retired() >= upto {
+            // While this thread waited for its turn. What it took is not lost: it goes with the next that retires.
+            if let Some(one) = sealed {
+                self.epochs.put_back(one);
+            }
+            return true;
+        }
+        let Some(one) = sealed else {
+            // Others must not wait for the device with this thread.
+            drop(turn);
+            return self.synchronize();
+        };
         for (waiter, ctx) in self.contexts() {
             for mark in &one.marks {
                 if let Err(code) = self.gpu.wait(ctx, mark.event)
@@ -285,8 +297,13 @@ impl<G: Gpu> Fence<G> {
         true
     }
 
+    /// Blocks until all work of every context is done; false if that cannot be, because a capture is open or a call failed.
+    pub fn complete_all(&self) -> bool {
+        self.synchronize()
+    }
+
     /// The fallback: blocks until all work of every context is done.
-    fn synchronize(&self) -> bool {
+    pub(super) fn synchronize(&self) -> bool {
         let Some(_pass) = self.pass() else { return false };
         let epoch = self.epochs.close();
         for (member, ctx) in self.contexts() {
@@ -298,7 +315,7 @@ impl<G: Gpu> Fence<G> {
             }
         }
         self.barriers.fetch_add(1, Ordering::Relaxed);
-        self.retire(epoch);
+        self.complete(epoch);
         tracing::debug!("waited on the host for all work, up to epoch {epoch}");
         true
     }
@@ -323,7 +340,7 @@ impl<G: Gpu> Fence<G> {
     pub fn synced(&self, ctx: Ctx, epoch: Epoch) {
         let alone = matches!(self.members.lock().as_slice(), [only] if only.ctx == ctx);
         if alone {
-            self.retire(epoch);
+            self.complete(epoch);
         }
     }
 
@@ -332,6 +349,13 @@ impl<G: Gpu> Fence<G> {
     pub fn knows(&self, member: u64) -> bool {
         std::iter::from_fn(|| self.epochs.take_oldest())
             .any(|one| one.marks.iter().any(|mark| mark.member == member))
+    }
+
+    fn complete(&self, epoch: Epoch) {
+        for one in self.epochs.complete(epoch) {
+            self.recycle(&one.marks);
+        }
+        tracing::trace!("epoch {epoch} is over");
     }
 
     fn retire(&self, epoch: Epoch) {
@@ -343,34 +367,5 @@ impl<G: Gpu> Fence<G> {
 
     pub(super) fn current_epoch(&self) -> Epoch {
         self.epochs.current()
-    }
-
-    /// Takes every seal back; the next one covers their epochs.
-    pub(super) fn unseal(&self) {
-        while let Some(one) = self.epochs.take_oldest() {
-            self.recycle(&one.marks);
-        }
-    }
-
-    /// Drops the marks of members that are gone.
-    pub(super) fn forget(&self, gone: &[u64]) {
-        self.waited.lock().retain(|mark| !gone.contains(&mark.member));
-        self.epochs.forget(|mark| gone.contains(&mark.member));
-    }
-
-    fn take_event(&self, id: u64, ctx: Ctx) -> Result<Event, CuResult> {
-        let spare =
-            self.members.lock().iter_mut().find(|member| member.id == id).and_then(|m| m.spare_events.pop());
-        spare.map_or_else(|| self.gpu.event_create(ctx), Ok)
-    }
-
-    /// Keeps events for later records; those of dead contexts died with them.
-    fn recycle(&self, marks: &[Mark]) {
-        let mut members = self.members.lock();
-        for mark in marks {
-            if let Some(member) = members.iter_mut().find(|member| member.id == mark.member) {
-                member.spare_events.push(mark.event);
-            }
-        }
     }
 }

@@ -2,12 +2,14 @@
 //! then, and the whole of them where the lock happens to be free.
 
 use super::Gpu;
-use super::server::{Figures, Inner, Server};
+use super::figures::Figures;
+use super::server::{Inner, Server};
 use crate::stats::{Counts, SizeHistogram};
 use crate::sync::patiently;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Figures that a pool leaves behind whenever it polls or seals, and whenever it grows or shrinks.
+/// Figures that a pool leaves behind whenever it polls or seals, and whenever it grows or shrinks. Threads' caches serve
+/// without it: what they have counted is in what is left, and they have it left once in so many frees.
 #[derive(Debug, Default)]
 pub struct Glance {
     requested: AtomicU64,
@@ -35,21 +37,22 @@ pub struct Glimpse {
     pub largest_free: u64,
 }
 
-impl Glance {
-    /// Leaves the figures of now, under the pool's lock.
-    pub(super) fn note(&self, inner: &Inner) {
-        self.requested.store(inner.heap.requested().current, Ordering::Relaxed);
-        self.allocated.store(inner.heap.allocated().current, Ordering::Relaxed);
-        self.allocs.store(inner.counts.alloc, Ordering::Relaxed);
-        self.frees.store(inner.counts.free, Ordering::Relaxed);
-        self.hits.store(inner.counts.cache_hit, Ordering::Relaxed);
-    }
-}
-
 /// How often the lock is tried: a holder is done within a few dozen nanoseconds, unless it does not run.
 const TRIES: u32 = 200;
 
 impl<G: Gpu> Server<G> {
+    /// Leaves the figures of now, under the pool's lock.
+    pub(super) fn note(&self, inner: &Inner) {
+        let glance = &self.glance;
+        let (requested, allocated) = self.caches.in_use(&inner.heap);
+        glance.requested.store(requested, Ordering::Relaxed);
+        glance.allocated.store(allocated, Ordering::Relaxed);
+        let counts = self.counts_of(inner);
+        glance.allocs.store(counts.alloc, Ordering::Relaxed);
+        glance.frees.store(counts.free, Ordering::Relaxed);
+        glance.hits.store(counts.cache_hit, Ordering::Relaxed);
+    }
+
     /// What the pool last left; no lock.
     pub fn glimpse(&self) -> Glimpse {
         let glance = &self.glance;
@@ -65,14 +68,14 @@ impl<G: Gpu> Server<G> {
 
     /// What is requested and allocated now.
     pub fn in_use(&self) -> (u64, u64) {
-        self.with_heap(|heap| (heap.requested().current, heap.allocated().current))
+        self.with_heap(|heap| self.caches.in_use(heap))
     }
 
     /// The most that was requested and allocated since the last call, and how often each thing happened so far.
     pub fn take_recent(&self) -> Option<(u64, u64, Counts)> {
         let mut inner = patiently(&self.inner)?;
-        let (requested, allocated) = inner.heap.take_recent();
-        Some((requested, allocated, inner.counts))
+        let (requested, allocated) = self.caches.take_recent(&mut inner.heap);
+        Some((requested, allocated, self.counts_of(&inner)))
     }
 
     /// The figures of now, but for the sizes of what is live, which take long to find out; with `look`, the largest free
@@ -82,8 +85,9 @@ impl<G: Gpu> Server<G> {
             std::hint::spin_loop();
             self.inner.try_lock()
         })?;
-        self.glance.note(&inner);
+        self.note(&inner);
         let mut usage = inner.heap.sums();
+        self.caches.add_to(&mut usage);
         let largest = &self.glance.largest_free;
         if look {
             largest.store(inner.heap.largest_free(), Ordering::Relaxed);
@@ -92,11 +96,12 @@ impl<G: Gpu> Server<G> {
         usage.largest_free = largest.load(Ordering::Relaxed).min(usage.free());
         Some(Figures {
             usage,
-            counts: inner.counts,
-            histogram: inner.histogram.clone(),
+            counts: self.counts_of(&inner),
+            histogram: self.histogram_of(&inner),
             peak: inner.peak,
             live: SizeHistogram::default(),
             driver_time: inner.driver_time,
+            mapped: Server::<G>::mapped_figures(&inner),
             lived: inner.heap.lived(),
         })
     }

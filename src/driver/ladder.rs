@@ -12,19 +12,25 @@
 //!
 //! While a stream captures, steps that wait are left out: they would kill the capture.
 
+use super::backing::Grow;
 use super::books::Change;
+use super::hits::fit_of;
 use super::server::{Inner, ROTATED_MAX, Server};
 use super::{CuResult, Gpu};
 use crate::policy::gc::{self, FreeRegion};
-use crate::pool::{Epoch, Fit, SMALL_MAX};
+use crate::pool::{CACHED_MAX, Drain, Epoch, Fit, SMALL_MAX};
 use crate::report::units::human;
 use std::time::Instant;
 
 /// Requests served between two waits that are not forced: with 16 a wait costs a program of overlapping streams nothing
 /// measurable, with one it costs it all overlap.
-const SERVED_PER_BARRIER: u32 = 16;
+const SERVED_PER_BARRIER: u64 = 16;
+/// Requests served between two drains for the sake of a tighter fit.
+const SERVED_PER_DRAIN: u64 = 4;
+/// Requests served between two seals for the sake of a tighter fit; what that costs in memory is in `benches/NOTES.md`.
+const SERVED_PER_QUESTION: u64 = 16;
 /// Misses are close when fewer requests than this lie between them.
-const SERVED_PER_MISS: u32 = 32;
+const SERVED_PER_MISS: u64 = 32;
 /// So many close misses in a row show a loop that has too few blocks in rotation.
 const CLOSE_MISSES: u32 = 4;
 /// Memory that rotation may cost beyond what is live at the peak: this much, or a thirty-second, whichever is more. One
@@ -85,16 +91,22 @@ impl<G: Gpu> Server<G> {
     /// `CUDA_ERROR_OUT_OF_MEMORY` when neither the cache nor the cap nor the driver has the memory; the driver's own
     /// code when it failed for another reason; `CUDA_ERROR_INVALID_VALUE` for 0 bytes; `CUDA_ERROR_NOT_SUPPORTED` for
     /// what only the driver can serve.
+    #[inline(always)]
     pub fn alloc(&self, bytes: u64) -> Result<u64, CuResult> {
         if bytes == 0 {
             return Err(CuResult::INVALID_VALUE);
         }
+        if let Some(address) = self.try_hit(bytes) {
+            return Ok(address);
+        }
+        self.miss(bytes)
+    }
+
+    #[inline(never)]
+    fn miss(&self, bytes: u64) -> Result<u64, CuResult> {
         if !self.fence.is_ordered() {
             // Clean memory would not be clean for every context.
             return Err(CuResult::NOT_SUPPORTED);
-        }
-        if let Some(address) = self.try_hit(bytes) {
-            return Ok(address);
         }
         let (calm, endings) = (self.fence.touch().is_some(), self.fence.endings());
         let mut result = self.climb(bytes);
@@ -118,7 +130,7 @@ impl<G: Gpu> Server<G> {
         // No larger than the cap, and a size that cannot be rounded is larger than any device.
         let rounded = self.tuning.rounding.round(bytes).filter(|size| *size <= account.limit_bytes());
         let Some(rounded) = rounded else { return Err(CuResult::OUT_OF_MEMORY) };
-        let search = || self.take(bytes, rounded, Fit::Any, true);
+        let search = || self.take(bytes, rounded, Fit::Any, true, false);
         tracing::trace!("no clean block at hand for {bytes} B");
 
         if self.should_rotate(rounded) {
@@ -126,26 +138,42 @@ impl<G: Gpu> Server<G> {
             if let Some(address) = search() {
                 return Ok(address);
             }
-            if let Ok(address) = self.grow_and_take(bytes, rounded, false) {
+            if let Ok(address) = self.grow_and_take(bytes, rounded, Grow::Rotation) {
                 return Ok(address);
             }
         }
 
         let newest = self.inner.lock().heap.newest_pending().unwrap_or(0);
-        if self.fence.refresh(newest)
-            && let Some(address) = self.take(bytes, rounded, Fit::Tight, true)
-        {
-            return Ok(address);
+        if fit_of(rounded) == Fit::Tight {
+            if self.ask_for_tighter(newest)
+                && let Some(address) = self.take(bytes, rounded, Fit::Tight, true, false)
+            {
+                return Ok(address);
+            }
+            self.drain_alike(rounded);
+            if self.wait_is_due(rounded) {
+                let sealed = self.fence.newest_sealed();
+                // A driver without context-wide events seals nothing; waiting for all is what it can do.
+                self.wait_until(if sealed == 0 { newest } else { sealed });
+            }
+            if let Some(address) = search() {
+                return Ok(address);
+            }
         }
-        if self.wait_is_due(rounded) {
-            let sealed = self.fence.newest_sealed();
-            // A driver without context-wide events seals nothing; waiting for all is what it can do.
-            self.wait_until(if sealed == 0 { newest } else { sealed });
-        }
+        self.fence.refresh(newest);
+        self.drain_alike(rounded);
         if let Some(address) = search() {
             return Ok(address);
         }
-        let plan = self.plan(rounded);
+        let mut plan = self.plan(rounded);
+        if plan == Plan::Grow {
+            // Before any growth that rotation does not want: nothing that would do is left in a cache.
+            self.drain(Drain::All);
+            if let Some(address) = search() {
+                return Ok(address);
+            }
+            plan = self.plan(rounded);
+        }
         tracing::trace!("nothing that is done serves {bytes} B: {}", plan.in_words());
         if let Plan::Wait(epoch) = plan
             && self.wait_until(epoch)
@@ -160,10 +188,12 @@ impl<G: Gpu> Server<G> {
             return Ok(address);
         }
         self.collect_garbage(rounded);
+        let mut grow = Grow::Rotation;
         if plan != Plan::Rotate {
+            grow = Grow::Usual;
             self.make_room(rounded);
         }
-        let mut failure = match self.grow_and_take(bytes, rounded, false) {
+        let mut failure = match self.grow_and_take(bytes, rounded, grow) {
             Ok(address) => return Ok(address),
             Err(code) => code,
         };
@@ -172,7 +202,12 @@ impl<G: Gpu> Server<G> {
                 return Err(failure);
             }
             let changed = match step {
-                Step::Wait => self.wait_for_all(),
+                Step::Wait => {
+                    self.drain(Drain::All);
+                    self.wait_for_all()
+                }
+                // What a range has free is moved by the growth itself, once the GPU is done with it.
+                Step::GiveBack if self.has_range() => self.complete_range() || self.idle_bytes() > 0,
                 Step::GiveBack => self.give_back(u64::MAX) > 0,
                 Step::Reclaim => (self.books.reclaim)(self.books.device, u64::MAX) > 0,
                 Step::AskAgain => true,
@@ -185,21 +220,52 @@ impl<G: Gpu> Server<G> {
             }
             self.inner.lock().counts.retry += 1;
             tracing::debug!("trying again to grow for {}, {}", human(bytes), step.in_words());
-            match self.grow_and_take(bytes, rounded, true) {
+            match self.grow_and_take(bytes, rounded, Grow::Least) {
                 Ok(address) => return Ok(address),
                 Err(code) => failure = code,
             }
         }
         // Frees of other threads may have come in while this one climbed.
+        self.drain(Drain::All);
         self.wait_for_all();
         search().ok_or(failure)
+    }
+
+    /// Asks which sealed epochs are done before a larger clean block is cut; true if there is more clean memory now. What is
+    /// freed is sealed every few frees anyway, and mostly a question is all that it takes, and mostly there is none to ask: each
+    /// costs as much as serving the request twice. Only once in a while the current epoch is sealed for it.
+    fn ask_for_tighter(&self, newest: Epoch) -> bool {
+        // A range is there to waste nothing, and what is cut in it must be moved together again.
+        let ranged = self.has_range();
+        let due = {
+            let mut inner = self.inner.lock();
+            let served = self.served(&inner);
+            let due = ranged || served - inner.served_at_question >= SERVED_PER_QUESTION;
+            if due {
+                inner.served_at_question = served;
+            }
+            due
+        };
+        if due { self.fence.refresh(newest) } else { self.fence.poll() }
+    }
+
+    /// Takes back what other threads have cached and what may join to serve the request: for a large one not each time, for
+    /// its search has not failed yet.
+    fn drain_alike(&self, rounded: u64) {
+        let mut inner = self.inner.lock();
+        let served = self.served(&inner);
+        if rounded <= CACHED_MAX || served - inner.served_at_drain >= SERVED_PER_DRAIN {
+            inner.served_at_drain = served;
+            self.drain_locked(&mut inner.heap, Drain::Like(rounded));
+        }
     }
 
     /// Counts a miss, and says whether to answer it with more memory in rotation rather than with questions: a miss costs a
     /// record and a query, a microsecond that every allocation of a small loop would pay while its blocks are few.
     fn should_rotate(&self, rounded: u64) -> bool {
         let mut inner = self.inner.lock();
-        let close = std::mem::take(&mut inner.served_since_miss) < SERVED_PER_MISS;
+        let served = self.served(&inner);
+        let close = served - std::mem::replace(&mut inner.served_at_miss, served) < SERVED_PER_MISS;
         inner.close_misses = if close { inner.close_misses.saturating_add(1) } else { 0 };
         inner.close_misses >= CLOSE_MISSES && rounded <= ROTATED_MAX && self.is_within_slack(&inner, rounded)
     }
@@ -219,7 +285,8 @@ impl<G: Gpu> Server<G> {
             return false;
         }
         let inner = self.inner.lock();
-        inner.served_since_barrier >= SERVED_PER_BARRIER && inner.heap.epoch_needed(rounded).is_some()
+        self.served(&inner) - inner.served_at_barrier >= SERVED_PER_BARRIER
+            && inner.heap.epoch_needed(rounded).is_some()
     }
 
     /// What to do about a request that no clean memory serves.
@@ -249,7 +316,7 @@ impl<G: Gpu> Server<G> {
             return false;
         }
         let mut inner = self.inner.lock();
-        inner.served_since_barrier = 0;
+        inner.served_at_barrier = self.served(&inner);
         inner.counts.barrier += u64::from(!done);
         self.catch_up(&mut inner);
         true
@@ -259,13 +326,13 @@ impl<G: Gpu> Server<G> {
     /// more than its share.
     fn collect_garbage(&self, rounded: u64) {
         let Some(threshold) = self.tuning.gc_threshold else { return };
+        if self.has_range() {
+            return self.collect_pieces(rounded, threshold);
+        }
         let account = &self.books.account;
         let mut idle = Vec::new();
-        let growth = {
-            let inner = self.inner.lock();
-            inner.heap.idle_regions(&mut idle);
-            inner.heap.growth(rounded).minimum
-        };
+        self.idle_regions(&mut idle);
+        let growth = self.inner.lock().heap.growth(rounded).minimum;
         let free: Vec<FreeRegion> = idle
             .iter()
             .map(|region| FreeRegion { id: region.addr, bytes: region.size, age: region.age })
@@ -287,7 +354,7 @@ impl<G: Gpu> Server<G> {
     /// for all work of the device, so it is not called before that is done; [`Patience`](super::patience::Patience) says
     /// for how long that is waited for. Short of "out of memory" the growth then goes ahead without.
     fn make_room(&self, rounded: u64) {
-        if self.fence.gate().capturing() {
+        if self.fence.gate().capturing() || self.has_range() {
             return;
         }
         let (excess, idle) = {
@@ -315,8 +382,14 @@ impl<G: Gpu> Server<G> {
         idle
     }
 
-    /// Grows the heap, by as little as will do if `least`, and takes the block from it.
-    fn grow_and_take(&self, bytes: u64, rounded: u64, least: bool) -> Result<u64, CuResult> {
+    /// Grows the heap, by as little as will do if memory is short, and takes the block from it.
+    fn grow_and_take(&self, bytes: u64, rounded: u64, grow: Grow) -> Result<u64, CuResult> {
+        if self.has_range()
+            && let Some(result) = self.expand(bytes, rounded, grow)
+        {
+            return result;
+        }
+        let least = grow == Grow::Least;
         let growth = self.inner.lock().heap.growth(rounded);
         let preferred = (!least && growth.preferred > growth.minimum).then_some(growth.preferred);
         let mut failure = CuResult::OUT_OF_MEMORY;

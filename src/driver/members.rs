@@ -1,7 +1,7 @@
 //! Which contexts take part in the fence. Each takes part from its first moment, whether or not it ever gets a pool: its
 //! work may use memory of another context's pool.
 
-use super::fence::Fence;
+use super::fence::{Fence, Mark};
 use super::{Ctx, CuResult, Event, Gpu, is_sticky};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -136,5 +136,35 @@ impl<G: Gpu> Fence<G> {
 
     pub(super) fn is_member(&self, id: u64) -> bool {
         self.members.lock().iter().any(|member| member.id == id)
+    }
+
+    /// Takes every seal back; the next one covers their epochs.
+    pub(super) fn unseal(&self) {
+        let _turn = self.turn.lock();
+        while let Some(one) = self.epochs.take_oldest() {
+            self.recycle(&one.marks);
+        }
+    }
+
+    /// Drops the marks of members that are gone.
+    pub(super) fn forget(&self, gone: &[u64]) {
+        self.waited.lock().retain(|mark| !gone.contains(&mark.member));
+        self.epochs.forget(|mark| gone.contains(&mark.member));
+    }
+
+    /// The contexts that take part, with an event of each that is not in use, if there is one.
+    pub(super) fn muster(&self) -> Vec<(u64, Ctx, Option<Event>)> {
+        let mut members = self.members.lock();
+        members.iter_mut().map(|member| (member.id, member.ctx, member.spare_events.pop())).collect()
+    }
+
+    /// Keeps events for later records; those of dead contexts died with them.
+    pub(super) fn recycle(&self, marks: &[Mark]) {
+        let mut members = self.members.lock();
+        for mark in marks {
+            if let Some(member) = members.iter_mut().find(|member| member.id == mark.member) {
+                member.spare_events.push(mark.event);
+            }
+        }
     }
 }

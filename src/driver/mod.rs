@@ -4,28 +4,42 @@
 //! |---|---|
 //! | `mod.rs` | the operations as a trait, [`Gpu`], and the words they use |
 //! | `real.rs` | the trait over the real driver's functions |
-//! | `model.rs` | the trait over a small model, for tests and the fuzzer |
+//! | `mapping.rs` | more of them: physical memory by handle, and addresses to map it at |
+//! | `model.rs`, `model_mapping.rs` | the traits over a small model, for tests and the fuzzer |
 //! | `world.rs` | random actions on two contexts of that model, everything checked after each |
 //! | `gate.rs` | keeps stream captures and barriers apart |
 //! | `fence.rs` | makes freed memory reusable: seals epochs, polls them, waits for them on the device |
 //! | `patience.rs` | how long growth may wait for an idle device |
 //! | `members.rs` | which contexts that concerns |
-//! | `server.rs` | one context's pool: hits, frees, and what is asked of it |
+//! | `hits.rs` | what the calling thread's cache serves and takes back, without a lock |
+//! | `server.rs` | one context's pool: the locked way in and out, and what is asked of it |
+//! | `figures.rs` | what a pool tells a report |
 //! | `glance.rs` | what a passer-by may know of a pool without waiting for it |
 //! | `ladder.rs` | what a miss tries, in order, until only "out of memory" is left |
+//! | `backing.rs`, `carry.rs`, `give.rs` | the range of a pool with `expandable_segments`: when it grows; the calls, and how they are undone; what goes back |
+//! | `peers.rs` | which devices may reach whose memory |
 //! | `books.rs` | what all contexts of a device share: account, counts, moments of failure |
 //! | `external.rs` | device memory that the pool does not serve: counted and held under the cap |
 
+mod backing;
 pub mod books;
+mod carry;
 pub mod external;
 pub mod fence;
+pub mod figures;
 pub mod gate;
+mod give;
 pub mod glance;
+mod hits;
 mod ladder;
+pub mod mapping;
 mod members;
 #[cfg(any(test, fuzzing))]
 pub mod model;
+#[cfg(any(test, fuzzing))]
+mod model_mapping;
 mod patience;
+pub mod peers;
 pub mod real;
 pub mod server;
 #[cfg(test)]
@@ -80,7 +94,7 @@ pub struct Event(pub usize);
 /// What the pool asks of a GPU. All but [`Gpu::synchronize`] and [`Gpu::mem_free`] return without waiting for device work.
 ///
 /// Every method may be called from any thread, whatever context is current there, and leaves the current context as it was.
-pub trait Gpu: Send + Sync + 'static {
+pub trait Gpu: mapping::Mapping + Send + Sync + 'static {
     /// Takes `bytes` of device memory for `ctx`. Neither fails for a capture nor kills one, on any thread.
     ///
     /// # Errors

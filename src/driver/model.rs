@@ -30,12 +30,16 @@ pub struct State {
     pub calls: HashMap<&'static str, u64>,
     /// Calls to fail: name and code; each fails once.
     pub failures: Vec<(&'static str, CuResult)>,
+    /// Calls to fail by their number: name, first and last of them, and code.
+    pub fail_nth: Vec<(&'static str, u64, u64, CuResult)>,
     /// A context whose every call fails with this code.
     pub failed: Option<(Ctx, CuResult)>,
     /// What happens when memory is next freed, before the call comes back.
     pub at_free: Option<Box<dyn FnOnce(u64) + Send>>,
     events: Vec<(Ctx, u64)>,
     next_address: u64,
+    /// Physical memory, addresses and mappings.
+    pub mapping: super::model_mapping::Maps,
 }
 
 impl State {
@@ -46,11 +50,18 @@ impl State {
 
     /// Bytes allocated now.
     pub fn used(&self) -> u64 {
-        self.memory.values().sum()
+        self.memory.values().sum::<u64>() + self.mapping.bytes()
     }
 
-    fn call(&mut self, name: &'static str) -> Result<(), CuResult> {
-        *self.calls.entry(name).or_default() += 1;
+    pub(super) fn call(&mut self, name: &'static str) -> Result<(), CuResult> {
+        let calls = self.calls.entry(name).or_default();
+        *calls += 1;
+        let nth = *calls;
+        let due =
+            |fail: &&(&'static str, u64, u64, CuResult)| fail.0 == name && (fail.1..=fail.2).contains(&nth);
+        if let Some(fail) = self.fail_nth.iter().find(due) {
+            return Err(fail.3);
+        }
         match self.failures.iter().position(|(failing, _)| *failing == name) {
             Some(at) => Err(self.failures.remove(at).1),
             None => Ok(()),

@@ -8,11 +8,16 @@
 //! But `cudaMalloc` never waits, and a program may have launched work that ends only after this very call. So every wait
 //! has an end; and what waits have cost in vain may be so much of the process's life and no more.
 
+use super::Gpu;
+use super::fence::Fence;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Time that may be spent in vain before any is earned, in waits.
 const VAIN_WAITS: u32 = 2;
+/// First and longest pause between two questions of [`Fence::await_idle`].
+const PAUSE: Duration = Duration::from_micros(20);
+const PAUSE_MAX: Duration = Duration::from_millis(1);
 /// Part of the time since the start that may be spent in vain besides.
 const VAIN_SHARE: u32 = 100;
 
@@ -37,9 +42,51 @@ impl Patience {
         (!self.bound.is_zero() && vain + self.bound <= allowed).then_some(self.bound)
     }
 
-    /// A wait took so long, and was for nothing.
+    /// A wait took so long, and was for nothing. What it took beyond its bound was not its own.
     pub fn in_vain(&self, took: Duration) {
-        self.vain_ns.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+        self.vain_ns.fetch_add(took.min(self.bound).as_nanos() as u64, Ordering::Relaxed);
+    }
+}
+
+impl<G: Gpu> Fence<G> {
+    /// Whether all work submitted so far is done, found out without waiting for it.
+    pub fn is_idle(&self) -> bool {
+        let _turn = self.turn.lock();
+        if !self.seal_in_turn() {
+            return false; // nothing was asked, so nothing is known
+        }
+        self.poll_in_turn();
+        self.epochs.retired() + 1 >= self.epochs.current()
+    }
+
+    /// Whether all work submitted so far gets done within `bound`. Asks again and again, so that no driver call waits
+    /// for work that might never end. A driver without context-wide events can only be waited for without an end.
+    pub fn await_idle(&self, bound: Duration) -> bool {
+        if !self.gpu().has_context_events() {
+            return self.synchronize();
+        }
+        let (begun, unanswered) = (Instant::now(), self.unanswered.load(Ordering::Relaxed));
+        let wanted = {
+            let _turn = self.turn.lock();
+            self.poll_in_turn();
+            if !self.seal_in_turn() {
+                return false;
+            }
+            self.epochs.newest_sealed()
+        };
+        let mut pause = PAUSE;
+        loop {
+            self.poll();
+            if self.epochs.retired() >= wanted {
+                return true;
+            }
+            let answered = self.unanswered.load(Ordering::Relaxed) == unanswered;
+            if begun.elapsed() >= bound || self.gate().capturing() || !answered {
+                return false;
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
     }
 }
 
@@ -64,7 +111,8 @@ mod tests {
     #[test]
     fn time_earns_new_waits() {
         let patience = Patience::new(Duration::from_micros(100));
-        patience.in_vain(Duration::from_micros(201));
+        patience.in_vain(Duration::from_micros(100));
+        patience.in_vain(Duration::from_micros(300));
         assert_eq!(patience.next(), None);
         std::thread::sleep(Duration::from_millis(15));
         assert!(patience.next().is_some());

@@ -1,7 +1,9 @@
 //! [`Gpu`] over the real driver: the few functions that the pool calls, given to it by the layer that resolved them.
 
+pub mod mapping;
+
 use super::{Ctx, CuResult, Event, Gpu};
-use std::cell::Cell;
+use crate::pool::local;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
@@ -57,16 +59,16 @@ pub struct Calls {
     pub ctx_record: Option<unsafe extern "C" fn(*mut c_void, *mut c_void) -> CuResult>,
     /// `cuCtxWaitEvent`, driver 12.5 and later
     pub ctx_wait: Option<unsafe extern "C" fn(*mut c_void, *mut c_void) -> CuResult>,
+    /// `cuDeviceCanAccessPeer`
+    pub can_access_peer: Option<unsafe extern "C" fn(*mut c_int, c_int, c_int) -> CuResult>,
+    /// Virtual memory management, driver 10.2 and later
+    pub mapping: Option<mapping::Calls>,
 }
 
 const RELAXED: c_uint = 2;
 const EVENT_DISABLE_TIMING: c_uint = 2;
 
 static CALLS: OnceLock<Calls> = OnceLock::new();
-
-thread_local! {
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
 
 /// Gives the driver's functions to this layer; the first call counts.
 pub fn install(calls: Calls) {
@@ -80,9 +82,9 @@ pub fn calls() -> Option<&'static Calls> {
 
 /// Whether this thread is inside a driver call that the pool makes. A profiler's callback that allocates there must
 /// reach the driver directly: the pool may hold a lock of its own around the call.
-#[inline]
+#[inline(always)]
 pub fn inside() -> bool {
-    INSIDE.get()
+    local::with(|thread| thread.inside.get())
 }
 
 /// Marks the thread as [`inside`] for as long as it lives.
@@ -90,18 +92,18 @@ struct Within(bool);
 
 impl Within {
     fn enter() -> Within {
-        Within(INSIDE.replace(true))
+        Within(local::with(|thread| thread.inside.replace(true)))
     }
 }
 
 impl Drop for Within {
     fn drop(&mut self) {
-        INSIDE.set(self.0);
+        local::with(|thread| thread.inside.set(self.0));
     }
 }
 
 /// The current context of the calling thread, if the driver is up and there is one.
-#[inline]
+#[inline(always)]
 pub fn current_ctx() -> Option<Ctx> {
     let mut handle = std::ptr::null_mut();
     // SAFETY: writes one handle to our local.
@@ -143,6 +145,16 @@ pub fn device_total(device: u32) -> Option<u64> {
     // SAFETY: writes one integer to our local.
     let result = unsafe { (calls()?.total_mem)(&raw mut bytes, device as c_int) };
     (result == CuResult::SUCCESS).then_some(bytes as u64)
+}
+
+/// Whether `device` can reach the memory of `peer`.
+pub fn can_access_peer(device: u32, peer: u32) -> bool {
+    let _within = Within::enter();
+    let mut can = 0;
+    let Some(ask) = calls().and_then(|calls| calls.can_access_peer) else { return false };
+    // SAFETY: writes one integer to our local.
+    let result = unsafe { ask(&raw mut can, device as c_int, peer as c_int) };
+    result == CuResult::SUCCESS && can != 0
 }
 
 /// The device's name; empty if the driver does not tell.
@@ -249,8 +261,13 @@ impl RealGpu {
         unsafe { (self.calls.ctx_push)(ctx.0 as *mut c_void) }.ok()?;
         let value = body();
         let mut popped = std::ptr::null_mut();
-        // SAFETY: pops what was pushed above.
-        unsafe { (self.calls.ctx_pop)(&raw mut popped) };
+        // A second time if need be: the program must not go on in another context than its own.
+        for _ in 0..2 {
+            // SAFETY: pops what was pushed above, as long as it is still there.
+            if unsafe { (self.calls.ctx_pop)(&raw mut popped) } == CuResult::SUCCESS {
+                break;
+            }
+        }
         value
     }
 }

@@ -1,27 +1,31 @@
-//! The pool of one context: hits, frees, and what is asked of it. What a miss does is in `ladder.rs`.
+//! The pool of one context: what goes through the heap's lock, and what is asked of it. What needs no lock is in `hits.rs`,
+//! what a miss does in `ladder.rs`.
 //!
 //! Locks: the heap's is held for a few dozen nanoseconds at a time and never across a driver call. `growing` is held
 //! across the calls by which a miss grows the heap, so that threads which miss together grow it once; hits and frees
 //! never take it.
 
+use super::backing::Backing;
 use super::books::{Change, DeviceBooks};
 use super::fence::Fence;
 use super::glance::Glance;
 use super::patience::Patience;
 use super::{Ctx, CuResult, Gpu, is_sticky};
 use crate::policy::Rounding;
-use crate::pool::{BlockState, Claim, Claimed, Epoch, Fit, Heap, Idle, Index, Rules, Usage};
-use crate::report::model::DriverTime;
+use crate::pool::{Caches, Claim, Claimed, Drain, Epoch, Fit, Heap, Idle, Rules, SMALL_MAX, Usage, local};
+use crate::report::model::{DriverTime, Mapped};
 use crate::report::units::human;
 use crate::stats::{Counts, SizeHistogram};
-use crate::sync::patiently;
+use crate::sync::Apart;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Frees after which the current epoch is sealed even if nobody has missed.
+/// Frees after which the current epoch is sealed even if nobody has missed; what a larger block counts for, of which fewer go
+/// round and for which nothing else stands in.
 const FREES_PER_SEAL: u32 = 32;
+const LARGE_FREE: u32 = 4;
 /// Allocations between two looks at the sealed epochs while nothing is missed.
 const ALLOCS_PER_POLL: u32 = 16;
 /// Blocks up to this size go round, first in, first out, instead of being asked about one by one.
@@ -42,6 +46,8 @@ pub struct Tuning {
     pub free_sync: bool,
     /// How long a growth may wait for the device, to give idle regions back first; zero for not at all.
     pub patience: Duration,
+    /// `expandable_segments`: one range of addresses, whose memory is moved where it is needed.
+    pub expandable: bool,
 }
 
 /// The heap's state at its high-water mark.
@@ -58,10 +64,14 @@ pub(super) struct Inner {
     pub seen_retired: Epoch,
     pub allocs_to_poll: u32,
     pub frees_to_seal: u32,
-    /// Requests served since the last wait.
-    pub served_since_barrier: u32,
-    /// Requests served since the last miss, and how many misses have followed each other closely.
-    pub served_since_miss: u32,
+    /// Requests served before the last wait.
+    pub served_at_barrier: u64,
+    /// Requests served before sealed epochs were last asked about for the sake of a tighter fit.
+    pub served_at_question: u64,
+    /// Requests served before the caches were last drained for one large request.
+    pub served_at_drain: u64,
+    /// Requests served before the last miss, and how many misses have followed each other closely.
+    pub served_at_miss: u64,
     pub close_misses: u32,
     pub counts: Counts,
     pub histogram: SizeHistogram,
@@ -69,6 +79,8 @@ pub(super) struct Inner {
     pub driver_time: DriverTime,
     /// Bytes that the driver would not take back and the heap could not; they stay in the account.
     pub stranded: u64,
+    /// What has been mapped and moved so far.
+    pub mapped: Mapped,
 }
 
 /// The pool of one context.
@@ -78,9 +90,15 @@ pub struct Server<G: Gpu> {
     pub(super) fence: &'static Fence<G>,
     pub(super) books: &'static DeviceBooks,
     pub(super) tuning: Tuning,
-    pub(super) inner: Mutex<Inner>,
+    /// Whether `tuning` rounds sizes to more than the next multiple of 512.
+    pub(super) rounds: bool,
+    pub(super) owner: u32,
+    /// For ever: threads keep references to their caches.
+    pub(super) caches: &'static Caches,
+    pub(super) inner: Apart<Mutex<Inner>>,
     pub(super) growing: Mutex<()>,
     pub(super) patience: Patience,
+    pub(super) backing: Backing,
     pub(super) alive: AtomicBool,
     /// The code of an error that the context will not recover from; 0 for none.
     pub(super) sticky: Arc<AtomicI32>,
@@ -89,11 +107,10 @@ pub struct Server<G: Gpu> {
 }
 
 impl<G: Gpu> Server<G> {
-    /// The pool of `ctx`, whose heap is number `owner` of `index`. Makes the context take part in `fence`.
+    /// The pool of `ctx`, whose heap has the number and the index of `caches`. Makes the context take part in `fence`.
     pub fn new(
         ctx: Ctx,
-        owner: u32,
-        index: &'static Index,
+        caches: &'static Caches,
         fence: &'static Fence<G>,
         books: &'static DeviceBooks,
         tuning: Tuning,
@@ -101,18 +118,21 @@ impl<G: Gpu> Server<G> {
         let rules =
             Rules { max_split: tuning.max_split, max_non_split_rounding: tuning.max_non_split_rounding };
         let inner = Inner {
-            heap: Heap::new(owner, index, rules),
+            heap: Heap::new(caches.owner(), caches.index(), rules),
             seen_retired: 0,
             allocs_to_poll: ALLOCS_PER_POLL,
             frees_to_seal: FREES_PER_SEAL,
-            served_since_barrier: 0,
-            served_since_miss: 0,
+            served_at_barrier: 0,
+            served_at_question: 0,
+            served_at_drain: 0,
+            served_at_miss: 0,
             close_misses: 0,
             counts: Counts::default(),
             histogram: SizeHistogram::default(),
             peak: PeakMoment::default(),
             driver_time: DriverTime::default(),
             stranded: 0,
+            mapped: Mapped::default(),
         };
         let sticky = Arc::new(AtomicI32::new(0));
         Server {
@@ -121,8 +141,12 @@ impl<G: Gpu> Server<G> {
             fence,
             books,
             patience: Patience::new(tuning.patience),
+            rounds: !tuning.rounding.is_none(),
+            backing: Backing::new(tuning.expandable),
             tuning,
-            inner: Mutex::new(inner),
+            owner: caches.owner(),
+            caches,
+            inner: Apart(Mutex::new(inner)),
             growing: Mutex::new(()),
             alive: AtomicBool::new(true),
             sticky,
@@ -163,27 +187,18 @@ impl<G: Gpu> Server<G> {
         }
     }
 
-    /// Serves `bytes` from memory that is clean now, without any driver call but a poll now and then.
-    #[inline]
-    pub fn try_hit(&self, bytes: u64) -> Option<u64> {
-        if !self.fence.is_ordered() {
-            return None;
-        }
-        let rounded = self.tuning.rounding.round(bytes)?;
-        // Blocks of these sizes go round through whatever is clean; larger ones are not cut before pending memory has
-        // been looked at.
-        let fit = if rounded <= ROTATED_MAX { Fit::Any } else { Fit::Tight };
-        self.take(bytes, rounded, fit, true)
-    }
-
-    /// Takes `bytes` from the heap if it can be done now; `hit` says whether it counts as a cache hit.
-    pub(super) fn take(&self, bytes: u64, rounded: u64, fit: Fit, hit: bool) -> Option<u64> {
+    /// Takes `bytes` from the heap if it can be done now; `hit` says whether it counts as a cache hit, `lend` whether the
+    /// thread's cache gets some more of the kind.
+    pub(super) fn take(&self, bytes: u64, rounded: u64, fit: Fit, hit: bool, lend: bool) -> Option<u64> {
         let mut inner = self.inner.lock();
         let address = self.take_locked(&mut inner, bytes, rounded, fit, hit)?;
+        if lend && let Some(cache) = local::get(self.owner) {
+            inner.heap.lend(cache, address, rounded);
+        }
         if inner.allocs_to_poll == 0 {
             inner.allocs_to_poll = ALLOCS_PER_POLL;
             let pending = inner.heap.newest_pending().is_some();
-            self.glance.note(&inner);
+            self.note(&inner);
             drop(inner);
             if pending {
                 self.fence.poll();
@@ -203,14 +218,20 @@ impl<G: Gpu> Server<G> {
         hit: bool,
     ) -> Option<u64> {
         self.catch_up(inner);
+        if let Some(cache) = local::get(self.owner) {
+            inner.heap.settle(cache);
+        }
         let address = inner.heap.alloc(bytes, rounded, fit, inner.seen_retired)?;
         inner.counts.alloc += 1;
         inner.counts.cache_hit += u64::from(hit);
         inner.histogram.record(bytes);
-        inner.served_since_barrier = inner.served_since_barrier.saturating_add(1);
-        inner.served_since_miss = inner.served_since_miss.saturating_add(1);
         inner.allocs_to_poll = inner.allocs_to_poll.saturating_sub(1);
         Some(address)
+    }
+
+    /// Requests served so far.
+    pub(super) fn served(&self, inner: &Inner) -> u64 {
+        inner.counts.alloc + self.caches.allocs()
     }
 
     /// Lets the heap know of epochs that have retired since it last looked.
@@ -231,14 +252,25 @@ impl<G: Gpu> Server<G> {
         if self.tuning.free_sync {
             self.fence.host_wait(self.ctx());
         }
+        let cache = self.cache();
+        // Why the block did not go there: perhaps its ring was full.
+        let size = claimed.size();
+        let batch = cache.and_then(|cache| self.caches.relieve(cache, claimed.size()));
         let mut inner = self.inner.lock();
+        if let Some(cache) = cache {
+            inner.heap.settle(cache);
+        }
         let epoch = self.fence.current();
         inner.counts.free += 1;
         inner.heap.free(claimed, epoch);
-        inner.frees_to_seal -= 1;
+        if let Some(batch) = batch {
+            inner.heap.take_batch(&batch);
+        }
+        let weight = if size > SMALL_MAX { LARGE_FREE } else { 1 };
+        inner.frees_to_seal = inner.frees_to_seal.saturating_sub(weight);
         if inner.frees_to_seal == 0 {
             inner.frees_to_seal = FREES_PER_SEAL;
-            self.glance.note(&inner);
+            self.note(&inner);
             drop(inner);
             self.fence.seal();
             (self.books.changed)(self.books.device, Change::Counted);
@@ -246,7 +278,7 @@ impl<G: Gpu> Server<G> {
         self.sticky_error().map_or(Ok(()), Err)
     }
 
-    /// The claims that [`Index::claim`] could not decide without the heap's lock.
+    /// The claims that [`Index::claim`](crate::pool::Index::claim) could not decide without the heap's lock.
     pub fn claim(&self, address: u64) -> Claim {
         self.inner.lock().heap.claim(address)
     }
@@ -256,30 +288,9 @@ impl<G: Gpu> Server<G> {
         self.inner.lock().counts.invalid_free += 1;
     }
 
-    /// The heap's figures, after what has retired.
-    pub fn usage(&self) -> Usage {
-        let mut inner = self.inner.lock();
-        self.catch_up(&mut inner);
-        inner.heap.usage()
-    }
-
     /// Reads from the heap under its lock.
     pub fn with_heap<T>(&self, read: impl FnOnce(&Heap) -> T) -> T {
         read(&self.inner.lock().heap)
-    }
-
-    /// The figures for a report, if the lock can be had in time: at exit another thread may have died with it.
-    pub fn figures(&self) -> Option<Figures> {
-        let inner = patiently(&self.inner)?;
-        Some(Figures {
-            usage: inner.heap.usage(),
-            counts: inner.counts,
-            histogram: inner.histogram.clone(),
-            peak: inner.peak,
-            live: live_sizes(&inner.heap),
-            driver_time: inner.driver_time,
-            lived: inner.heap.lived(),
-        })
     }
 
     /// Gives idle regions back to the driver, smallest first, until `bytes` are returned or none is left.
@@ -287,14 +298,18 @@ impl<G: Gpu> Server<G> {
     /// The driver waits for all device work when it frees, so a region whose memory is still pending is safe to return.
     pub fn give_back(&self, bytes: u64) -> u64 {
         let mut idle = Vec::new();
-        self.inner.lock().heap.idle_regions(&mut idle);
+        self.idle_regions(&mut idle);
         idle.sort_unstable_by_key(|region| region.size);
         let mut returned = 0;
-        for region in idle {
+        // A second time for what the driver would not take: memory is short, or nobody would have asked.
+        for region in idle.iter().chain(&idle) {
             if returned >= bytes {
                 break;
             }
-            returned += self.return_region(&region);
+            returned += self.return_region(region);
+        }
+        if returned < bytes && self.range_in_use() {
+            returned += self.give_pieces_back(bytes - returned, true);
         }
         if returned > 0 {
             tracing::debug!("gave {} of idle memory back to the driver", human(returned));
@@ -336,22 +351,42 @@ impl<G: Gpu> Server<G> {
         }
     }
 
-    /// Bytes in regions that hold no live block.
+    /// Regions that hold no live block.
+    pub(super) fn idle_regions(&self, out: &mut Vec<Idle>) {
+        let mut inner = self.inner.lock();
+        self.drain_locked(&mut inner.heap, Drain::All);
+        inner.heap.idle_regions(out);
+    }
+
+    /// Bytes that could go back to the driver: in regions, and in pieces of the range, that hold no live block.
     pub fn idle_bytes(&self) -> u64 {
-        self.inner.lock().heap.idle()
+        let mut inner = self.inner.lock();
+        self.drain_locked(&mut inner.heap, Drain::All);
+        inner.heap.idle() + inner.heap.range_idle()
     }
 
     /// The context has died: its memory is gone, and no call is made on it any more.
     pub fn end(&self) {
+        self.end_with(true);
+    }
+
+    /// The same without giving back what is not the context's: the process is ending, and no call is to be made.
+    pub fn end_silently(&self) {
+        self.end_with(false);
+    }
+
+    fn end_with(&self, give_back: bool) {
         if !self.alive.swap(false, Ordering::AcqRel) {
             return;
         }
         self.fence.leave(self.member.load(Ordering::Acquire));
-        let mut inner = self.inner.lock();
-        let reserved = inner.heap.reserved().current + std::mem::take(&mut inner.stranded);
-        inner.heap.clear();
-        drop(inner);
-        self.books.account.release_pool(reserved);
+        let reserved = {
+            let mut inner = self.inner.lock();
+            inner.heap.reserved().current + std::mem::take(&mut inner.stranded)
+        };
+        let kept = self.end_range(give_back);
+        self.caches.clear(&mut self.inner.lock().heap);
+        self.books.account.release_pool(reserved - kept);
     }
 
     /// Remembers errors that a context does not recover from: from then on the driver answers every call itself.
@@ -364,46 +399,10 @@ impl<G: Gpu> Server<G> {
         }
     }
 
-    /// Remembers the heap's state if its high-water mark has risen.
-    pub(super) fn note_peak(&self) {
-        let external = self.books.account.external().current;
-        let mut inner = self.inner.lock();
-        // Only where it counts: a look for the largest free piece is not for nothing.
-        if inner.heap.reserved().current >= inner.peak.usage.reserved.current {
-            inner.peak = PeakMoment { usage: inner.heap.usage(), external };
-        }
-    }
-
     /// Records that `bytes` could not be served.
     pub(super) fn note_oom(&self, bytes: u64) {
         let usage = self.usage();
         self.inner.lock().counts.oom += 1;
         self.books.note_oom("pool", bytes, usage);
     }
-}
-
-/// What a pool tells a report.
-#[derive(Clone, Debug)]
-pub struct Figures {
-    /// The heap now.
-    pub usage: Usage,
-    /// What happened how often.
-    pub counts: Counts,
-    /// Sizes of all requests.
-    pub histogram: SizeHistogram,
-    /// The high-water mark.
-    pub peak: PeakMoment,
-    /// Requested sizes of what is live, each with how many blocks.
-    pub live: SizeHistogram,
-    /// Time inside the driver calls that grew and shrank the heap.
-    pub driver_time: DriverTime,
-    /// When the heap held memory: [`Heap::lived`].
-    pub lived: Option<(u64, u64)>,
-}
-
-fn live_sizes(heap: &Heap) -> SizeHistogram {
-    let mut sizes = SizeHistogram::default();
-    let blocks = heap.snapshot().into_iter().flat_map(|region| region.blocks);
-    blocks.filter(|block| block.state == BlockState::Live).for_each(|block| sizes.record(block.requested));
-    sizes
 }

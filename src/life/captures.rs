@@ -83,6 +83,8 @@ fn begin_capture(key: StreamKey, makes_graph: bool, call: impl FnOnce() -> CuRes
     let Some(fence) = contexts::fence() else { return call() };
     // Asked before: a question about a stream may be one that a capture forbids.
     let ctx = key.ctx().map_or(0, |ctx| ctx.0);
+    // Nothing can be recorded while it is open: so that what has been freed before can be seen to be done.
+    fence.seal();
     let beginning = fence.gate().begin();
     let result = call();
     if result == CuResult::SUCCESS {

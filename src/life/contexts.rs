@@ -11,13 +11,12 @@ use crate::driver::fence::Fence;
 use crate::driver::real::{self, RealGpu};
 use crate::driver::server::{Server, Tuning};
 use crate::driver::{Ctx, CuResult};
-use crate::life::{captures, control, graphs, green, live, notes, process};
+use crate::life::{captures, control, exit, graphs, green, live, notes, peers, process};
 use crate::policy::{Conf, DeviceAccount};
-use crate::pool::{Index, Usage};
+use crate::pool::{Caches, Index, Usage, local};
 use crate::report::units::human;
 use crate::stats::{AtomicCounts, ExternalKind};
 use parking_lot::Mutex;
-use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -53,10 +52,6 @@ static CREATING: Mutex<()> = Mutex::new(());
 /// Allocations outside the pools.
 pub static LEDGER: Ledger = Ledger::new();
 
-thread_local! {
-    static LAST: Cell<(usize, u64, usize)> = const { Cell::new((0, 0, 0)) };
-}
-
 /// The index of all pooled addresses.
 pub fn index() -> &'static Index {
     &INDEX
@@ -72,7 +67,7 @@ pub fn fence() -> Option<&'static Fence<RealGpu>> {
 }
 
 /// The pool whose heap is number `owner`.
-#[inline]
+#[inline(always)]
 pub fn by_owner(owner: u32) -> Option<&'static Life> {
     LIFE.get(owner as usize)?.get().map(|life| &**life)
 }
@@ -84,11 +79,11 @@ pub fn all() -> impl Iterator<Item = &'static Life> {
 
 /// The pool of the calling thread's current context, made if there is none yet. `None` without a current context, and
 /// while or after that context is being ended.
-#[inline]
+#[inline(always)]
 pub fn current() -> Option<&'static Life> {
     let ctx = real::current_ctx()?;
     let version = VERSION.load(Ordering::Acquire);
-    let (last, seen, at) = LAST.get();
+    let (last, seen, at) = local::with(|thread| thread.context.get());
     if last == ctx.0 && seen == version {
         return by_owner(at as u32);
     }
@@ -101,14 +96,17 @@ fn look_up(current: Ctx, version: u64) -> Option<&'static Life> {
     let life = match find(ctx) {
         Some((at, life)) if !life.is_suspended() => Some((at, life)),
         Some(_) => None,
-        None => create(ctx, current).inspect(|_| fence().into_iter().for_each(Fence::settle)),
+        None => create(ctx, current).inspect(|(_, life)| {
+            peers::introduce(ctx, life.device);
+            fence().into_iter().for_each(Fence::settle);
+        }),
     };
     let (at, life) = life?;
-    LAST.set((current.0, version, at));
+    local::with(|thread| thread.context.set((current.0, version, at)));
     Some(life)
 }
 
-fn find(ctx: Ctx) -> Option<(usize, &'static Life)> {
+pub(super) fn find(ctx: Ctx) -> Option<(usize, &'static Life)> {
     let lived = LIVED.load(Ordering::Acquire).min(LIVES);
     (0..lived)
         .rev()
@@ -141,17 +139,32 @@ fn create(ctx: Ctx, current: Ctx) -> Option<(usize, &'static Life)> {
             notes::add(text);
             return None;
         };
-        let server = Server::new(ctx, lived as u32, &INDEX, fence, books, tuning(conf));
-        let (id, suspended) = (AtomicU64::new(id), AtomicU64::new(0));
-        let life: &'static Life = slot.get_or_init(|| Box::new(Life { server, device, id, suspended }));
+        // For ever, like the slot: threads keep references to their caches.
+        let caches = Box::leak(Box::new(Caches::new(lived as u32, &INDEX)));
+        slot.set(begin(ctx, id, caches, fence, books, tuning(conf))).ok()?;
         LIVED.store(lived + 1, Ordering::Release);
-        (lived, life)
+        (lived, by_owner(lived as u32)?)
     };
     let (total, limit) = (books.account.total_bytes(), books.account.limit_bytes());
     let cap =
         if limit < total { format!("under a cap of {}", human(limit)) } else { "without a cap".to_owned() };
     tracing::info!("serving context {:#x} on GPU {device}, {}, {}, {cap}", ctx.0, books.name, human(total));
     Some((at, life))
+}
+
+/// The first life of a pool. Apart from its caller, whose frame stays small that way: a pool is some kilobytes, and is moved
+/// while it is made, and the first CUDA call of a process may come from a thread with a small stack.
+#[inline(never)]
+fn begin(
+    ctx: Ctx,
+    id: u64,
+    caches: &'static Caches,
+    fence: &'static Fence<RealGpu>,
+    books: &'static DeviceBooks,
+    tuning: Tuning,
+) -> Box<Life> {
+    let server = Server::new(ctx, caches, fence, books, tuning);
+    Box::new(Life { server, device: books.device, id: AtomicU64::new(id), suspended: AtomicU64::new(0) })
 }
 
 fn tuning(conf: &Conf) -> Tuning {
@@ -162,6 +175,7 @@ fn tuning(conf: &Conf) -> Tuning {
         gc_threshold: conf.garbage_collection_threshold(),
         free_sync: conf.free_sync(),
         patience: GROWTH_WAIT,
+        expandable: conf.expandable_segments(),
     }
 }
 
@@ -255,6 +269,7 @@ fn usage(device: u32) -> Usage {
 
 /// The primary context of `device` is `ctx`.
 pub fn primary_is(device: u32, ctx: Ctx) {
+    peers::introduce(ctx, device);
     if let Some(slot) = PRIMARY.get(device as usize) {
         slot.store(ctx.0, Ordering::Release);
     }
@@ -336,6 +351,7 @@ pub fn while_ending(ctx: impl FnOnce() -> Option<Ctx>, call: impl FnOnce() -> (C
     if ended && let Some(ctx) = ctx {
         captures::forget_context(ctx);
         FENCE.get().into_iter().for_each(|fence| fence.leave_context(ctx));
+        peers::forget(ctx);
         for primary in &PRIMARY {
             let _ = primary.compare_exchange(ctx.0, 0, Ordering::AcqRel, Ordering::Acquire);
         }
@@ -349,7 +365,11 @@ pub fn while_ending(ctx: impl FnOnce() -> Option<Ctx>, call: impl FnOnce() -> (C
     if let Some(life) = life {
         let pooled = life.server.usage();
         if ended {
-            life.server.end();
+            if exit::is_over() {
+                life.server.end_silently();
+            } else {
+                life.server.end();
+            }
         }
         life.resume();
         if ended {

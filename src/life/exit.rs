@@ -9,7 +9,7 @@ use super::say::NoBrokenPipe;
 use super::scratch::Scratch;
 use super::{contexts, live, notes, phases, process, say, watch};
 use crate::driver::books::{DeviceBooks, Oom};
-use crate::driver::server::Figures;
+use crate::driver::figures::Figures;
 use crate::policy::conf::ReportTarget;
 use crate::policy::footprint;
 use crate::pool::PAGE;
@@ -40,6 +40,11 @@ pub fn arm() {
     say::remember();
     // SAFETY: registers a function that lives as long as the process.
     unsafe { __cxa_at_quick_exit(on_quick_exit, std::ptr::null_mut()) };
+}
+
+/// Whether the report has been written: the process is ending, and no call is made any more that the program does not make.
+pub fn is_over() -> bool {
+    WRITTEN.load(Ordering::Acquire)
 }
 
 /// Writes the report, if the process is one that owes a report and has not written it.
@@ -190,6 +195,9 @@ pub(super) fn device(
         time.allocs += figures.driver_time.allocs;
         time.free_ns += figures.driver_time.free_ns;
         time.frees += figures.driver_time.frees;
+        if let Some(range) = figures.mapped {
+            report.mapped.get_or_insert_default().merge(&range);
+        }
     }
     // What was in use had been reserved, and that peak is exact.
     report.requested_bytes.peak = peak_together(&requested).min(report.reserved_bytes.peak);

@@ -12,6 +12,7 @@
 //! | `exit.rs` | the report: gathered from host-side state and written once, however the process ends |
 //! | `live.rs` | the live file: the same figures while the process runs, for when it does not end well |
 //! | `scratch.rs` | memory for the report, where no allocator may be asked |
+//! | `peers.rs` | which devices may reach the mapped memory of which contexts |
 //! | `watch.rs` | what is written for those who watch a running process: figures for Prometheus, alarms |
 //! | `notes.rs` | what the report has to say besides figures |
 //! | `say.rs` | one line on stderr |
@@ -26,6 +27,7 @@ pub mod green;
 pub mod live;
 pub mod logging;
 pub mod notes;
+pub mod peers;
 pub mod phases;
 pub mod process;
 pub mod say;

@@ -53,7 +53,7 @@ fn loaded() {
 }
 
 /// What to do with a hooked call. The first one starts the library.
-#[inline]
+#[inline(always)]
 pub fn admit() -> Admission {
     if MODE.load(Ordering::Acquire) == ACTIVE {
         return if real::inside() { Admission::Forward } else { Admission::Serve };

@@ -197,12 +197,21 @@ pub struct Reservation<'a> {
     bytes: u64,
 }
 
-impl Reservation<'_> {
+impl<'a> Reservation<'a> {
     /// The pool has got the bytes.
     pub fn for_pool(mut self) {
         let bytes = std::mem::take(&mut self.bytes);
         self.account.held.add(bytes);
         self.account.reserved.add(bytes);
+    }
+
+    /// Takes `bytes` of this reservation, for one of several allocations that were admitted together.
+    ///
+    /// # Panics
+    /// If it holds less.
+    pub fn split(&mut self, bytes: u64) -> Reservation<'a> {
+        self.bytes = self.bytes.checked_sub(bytes).expect("a part of what was admitted");
+        Reservation { account: self.account, bytes }
     }
 
     /// The program has got `bytes` outside the pool; the reservation was for their [`footprint`].

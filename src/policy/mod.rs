@@ -21,5 +21,5 @@ pub mod limit;
 pub mod round;
 
 pub use conf::{Conf, Limit, LogLevel, Parsed, ReportTarget};
-pub use limit::{DeviceAccount, OverLimit, footprint};
+pub use limit::{DeviceAccount, OverLimit, Reservation, footprint};
 pub use round::Rounding;

@@ -16,7 +16,8 @@ const SCAN: usize = 16;
 
 /// The clean blocks of a heap.
 pub struct Bins {
-    heads: Box<[Id; BINS]>,
+    /// One a bin; a slice, which is not made by way of a stack that may be small.
+    heads: Box<[Id]>,
     words: [u64; WORDS],
     summary: u64,
 }
@@ -29,7 +30,7 @@ fn bin_of(bytes: u64) -> usize {
 
 impl Bins {
     pub fn new() -> Bins {
-        Bins { heads: Box::new([NONE; BINS]), words: [0; WORDS], summary: 0 }
+        Bins { heads: vec![NONE; BINS].into(), words: [0; WORDS], summary: 0 }
     }
 
     pub fn insert(&mut self, arena: &Arena, id: Id) {

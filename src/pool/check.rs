@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::GRANULE;
+use super::caches::Caches;
 use super::classes::{CELL, SMALL_MAX, class};
 use super::heap::{Heap, OBJECT};
 use super::lists::{NO_SLAB, QUARTERS};
@@ -30,6 +31,8 @@ struct Sums {
     objects: u64,
     idle: u64,
     live_blocks: u64,
+    /// Of the blocks that caches have, those that the walk has not met yet.
+    cached: HashSet<Id>,
 }
 
 impl Heap {
@@ -38,26 +41,30 @@ impl Heap {
     /// # Errors
     /// A text that says which invariant is broken, and where.
     pub fn check(&self) -> Result<(), String> {
+        self.check_with(None)
+    }
+
+    /// The same for a heap with caches, while no thread uses them.
+    ///
+    /// # Errors
+    /// As [`Heap::check`].
+    pub fn check_with(&self, caches: Option<&Caches>) -> Result<(), String> {
         let arena = &self.index.arena;
         let mut sums = Sums::default();
+        let held = caches.map(Caches::held).unwrap_or_default();
+        sums.cached = held.iter().copied().collect();
+        ensure!(sums.cached.len() == held.len(), "a block is cached twice: {held:?}");
         let mut clean = HashSet::new();
         let mut pending = HashSet::new();
         let mut slabs = 0;
         for (slot, region) in self.regions.iter() {
-            sums.reserved += region.size;
+            let mut gaps = Vec::new();
             let (mut busy, mut at, mut before, mut id) = (0, region.addr, NONE, region.first);
             while id != NONE {
                 let record = arena.get(id);
                 let (addr, state) = record.word();
                 ensure!(addr == at, "block {id} at {addr:#x} where {at:#x} is next");
-                ensure!(record.prev() == before, "block {id} does not know the one below it");
-                ensure!(record.region() == slot, "block {id} names another region");
-                ensure!(record.owner() == self.owner, "block {id} names another heap");
-                ensure!(
-                    record.size() > 0 && record.size().is_multiple_of(GRANULE),
-                    "block {id} has {} bytes",
-                    record.size()
-                );
+                self.check_record(id, before, slot)?;
                 match state {
                     State::Clean => {
                         let joined = before == NONE || arena.get(before).state() != State::Clean;
@@ -83,6 +90,10 @@ impl Heap {
                         busy += 1;
                         sums.live(record.size(), record.requested());
                     }
+                    State::Cached => {
+                        busy += 1;
+                        ensure!(sums.cached.remove(&id), "block {id} is cached, and no cache has it");
+                    }
                     State::Slab => {
                         let slab = &self.slabs[(record.tag() >> 8) as usize];
                         ensure!(
@@ -93,6 +104,10 @@ impl Heap {
                         busy += u32::from(slab.live > 0);
                         sums.slabs += record.size();
                         self.check_slab(record.tag() >> 8, slab, region, &mut sums)?;
+                    }
+                    State::Gap => {
+                        ensure!(region.expandable, "block {id} is a gap in a segment");
+                        gaps.push((addr, record.size()));
                     }
                     State::Unused => return Err(format!("block {id} is unused")),
                 }
@@ -106,8 +121,17 @@ impl Heap {
                 "blocks end at {at:#x} in the region at {:#x}",
                 region.addr
             );
+            ensure!(self.remembers_its_runs(region), "the region at {:#x} has other free runs", region.addr);
             ensure!(busy == region.busy, "{busy} busy blocks where {} are counted", region.busy);
-            sums.idle += if busy == 0 { region.size } else { 0 };
+            if region.expandable {
+                sums.reserved += self.check_range(slot, region, &gaps)?;
+            } else {
+                sums.reserved += region.size;
+                sums.idle += if busy == 0 { region.size } else { 0 };
+            }
+        }
+        if let Some(range) = self.range.as_ref().filter(|range| range.slot.is_none()) {
+            sums.reserved += range.detached;
         }
         for (id, placed) in self.bins.all(arena) {
             ensure!(placed, "block {id} is in the wrong bin, or its bin is not marked");
@@ -117,20 +141,81 @@ impl Heap {
         self.check_queue(&mut pending)?;
         let filled = self.slabs.iter().filter(|slab| slab.block != NONE).count();
         ensure!(slabs == filled, "{slabs} slabs where {filled} are listed");
+        ensure!(sums.cached.is_empty(), "caches have {:?}, which are not cached blocks", sums.cached);
+        let counted = self.counted(caches);
+        ensure!(sums == counted, "found {sums:?}, counted {counted:?}");
+        Ok(())
+    }
+
+    fn check_record(&self, id: Id, before: Id, slot: u32) -> Result<(), String> {
+        let record = self.index.arena.get(id);
+        ensure!(record.prev() == before, "block {id} does not know the one below it");
+        ensure!(record.region() == slot, "block {id} names another region");
+        ensure!(record.owner() == self.owner, "block {id} names another heap");
+        let size = record.size();
+        ensure!(size > 0 && size.is_multiple_of(GRANULE), "block {id} has {size} bytes");
+        Ok(())
+    }
+
+    /// What the books say, with what the caches have counted.
+    fn counted(&self, caches: Option<&Caches>) -> Sums {
         let gauges = &self.gauges;
-        let counted = Sums {
-            requested: gauges.requested.current,
-            allocated: gauges.allocated.current,
+        let mut usage = self.usage();
+        if let Some(caches) = caches {
+            caches.add_to(&mut usage);
+        }
+        Sums {
+            requested: usage.requested.current,
+            allocated: usage.allocated.current,
             reserved: gauges.reserved.current,
             pending: gauges.pending,
             clean: gauges.clean,
             slabs: gauges.slabs,
             objects: gauges.objects,
             idle: gauges.idle,
-            live_blocks: gauges.live_blocks,
-        };
-        ensure!(sums == counted, "found {sums:?}, counted {counted:?}");
-        Ok(())
+            live_blocks: usage.live_blocks,
+            cached: HashSet::new(),
+        }
+    }
+
+    /// The range's own books against its blocks; returns the bytes of its handles.
+    fn check_range(&self, slot: u32, region: &Region, gaps: &[(u64, u64)]) -> Result<u64, String> {
+        let Some(range) = &self.range else { return Err("a range's region without a range".to_owned()) };
+        ensure!(range.slot == Some(slot) && range.base == region.addr, "the range has another region");
+        ensure!(region.addr + region.size <= range.end, "the region is larger than the range");
+        let listed: Vec<(u64, u64)> = range.gaps.iter().map(|(addr, size)| (*addr, *size)).collect();
+        ensure!(listed == gaps, "gaps {gaps:x?} where {listed:x?} are listed");
+        for pair in gaps.windows(2) {
+            ensure!(
+                pair[0].0 + pair[0].1 < pair[1].0,
+                "gaps at {:#x} and {:#x} are not joined",
+                pair[0].0,
+                pair[1].0
+            );
+        }
+        let last =
+            gaps.last().is_some_and(|gap| gap.0 + gap.1 == region.addr + region.size && gap.0 > region.addr);
+        ensure!(!last, "the region ends with a gap");
+        // Pieces and gaps tile the region.
+        let mut tiles: Vec<(u64, u64)> =
+            range.pieces.iter().map(|(addr, (size, _))| (*addr, *size)).collect();
+        let mapped: u64 = tiles.iter().map(|(_, size)| size).sum();
+        tiles.extend(gaps);
+        tiles.sort_unstable();
+        let mut at = region.addr;
+        for (addr, size) in tiles {
+            ensure!(
+                addr == at && size > 0 && size.is_multiple_of(PAGE),
+                "a piece or gap at {addr:#x}, not {at:#x}"
+            );
+            at += size;
+        }
+        ensure!(at == region.addr + region.size, "pieces and gaps end at {at:#x}");
+        ensure!(mapped == range.mapped, "{mapped} bytes mapped where {} are counted", range.mapped);
+        ensure!(range.used.len() as u64 == region.size / PAGE, "{} pages have epochs", range.used.len());
+        let kept: u64 = range.loose.iter().chain(&range.stuck).map(|piece| piece.size).sum();
+        ensure!(kept <= range.detached, "{kept} bytes are kept where {} are loose", range.detached);
+        Ok(mapped + range.detached)
     }
 
     fn check_pages(&self, id: Id, region: &Region) -> Result<(), String> {
@@ -198,6 +283,11 @@ impl Heap {
                     live += 1;
                     sums.live(size, record.requested());
                     sums.objects += size;
+                }
+                State::Cached => {
+                    live += 1;
+                    sums.objects += size;
+                    ensure!(sums.cached.remove(&id), "object {id} is cached, and no cache has it");
                 }
                 State::Pending => {
                     ensure!(record.epoch() <= slab.epoch, "object {id} is newer than its slab's epoch");

@@ -27,6 +27,7 @@ pub const MAX_SEALED: usize = 64;
 pub struct Epochs<M> {
     current: AtomicU64,
     retired: AtomicU64,
+    completed: AtomicU64,
     newest_sealed: AtomicU64,
     sealing: AtomicBool,
     sealed: Mutex<VecDeque<Sealed<M>>>,
@@ -59,6 +60,7 @@ impl<M> Default for Epochs<M> {
         Epochs {
             current: AtomicU64::new(1),
             retired: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
             newest_sealed: AtomicU64::new(0),
             sealing: AtomicBool::new(false),
             sealed: Mutex::new(VecDeque::new()),
@@ -80,6 +82,13 @@ impl<M> Epochs<M> {
     #[inline]
     pub fn retired(&self) -> Epoch {
         self.retired.load(Ordering::Acquire)
+    }
+
+    /// The newest epoch whose work has been seen to be over: memory freed under it may be unmapped. Blocks of a retired
+    /// epoch may be clean only because later work is ordered after what still uses them.
+    #[inline]
+    pub fn completed(&self) -> Epoch {
+        self.completed.load(Ordering::Acquire)
     }
 
     /// The newest epoch that has been sealed.
@@ -149,6 +158,12 @@ impl<M> Epochs<M> {
         let mut sealed = self.sealed.lock();
         let done = sealed.partition_point(|one| one.epoch <= epoch);
         sealed.drain(..done).collect()
+    }
+
+    /// The host has seen that all work of `epoch` and before is over. Retires it, too.
+    pub fn complete(&self, epoch: Epoch) -> Vec<Sealed<M>> {
+        self.completed.fetch_max(epoch, Ordering::AcqRel);
+        self.retire(epoch)
     }
 
     /// Drops the marks that `gone` names from every sealed epoch: their work has ended with their context.
@@ -285,6 +300,20 @@ mod tests {
         assert_eq!(epochs.retired(), 4);
         epochs.retire(2);
         assert_eq!(epochs.retired(), 4, "never backwards");
+    }
+
+    #[test]
+    fn what_is_retired_has_not_completed_and_what_has_completed_is_retired() {
+        let epochs = Epochs::<u32>::default();
+        for mark in 0..3 {
+            let sealing = epochs.begin_seal().expect("free");
+            epochs.finish_seal(sealing, vec![mark]);
+        }
+        epochs.retire(2);
+        assert_eq!((epochs.retired(), epochs.completed()), (2, 0));
+        assert_eq!(epochs.complete(3).len(), 1);
+        epochs.complete(1);
+        assert_eq!((epochs.retired(), epochs.completed()), (3, 3), "never backwards");
     }
 
     #[test]

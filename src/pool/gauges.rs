@@ -7,7 +7,7 @@ pub struct Gauge {
     pub current: u64,
     /// The most it ever was.
     pub peak: u64,
-    /// The most it was since somebody last took this figure (`take_recent`).
+    /// The most it was since somebody last took this figure ([`Caches::take_recent`](super::Caches::take_recent)).
     pub recent: u64,
     /// All that was ever added.
     pub total_allocated: u64,
@@ -15,19 +15,36 @@ pub struct Gauge {
 
 impl Gauge {
     pub(super) fn add(&mut self, bytes: u64) {
-        self.current += bytes;
+        self.current = self.current.wrapping_add(bytes);
         self.total_allocated += bytes;
-        self.peak = self.peak.max(self.current);
-        self.recent = self.recent.max(self.current);
+        self.mark(self.current);
     }
 
     pub(super) fn sub(&mut self, bytes: u64) {
-        self.current -= bytes;
+        self.current = self.current.wrapping_sub(bytes);
     }
 
-    /// The most it was since the last call; from now on, the most from now on.
-    pub(super) fn take_recent(&mut self) -> u64 {
-        std::mem::replace(&mut self.recent, self.current)
+    /// It was `bytes` once. What thread caches have counted and the heap has not yet can leave a sum below zero for a while.
+    pub(super) fn mark(&mut self, bytes: u64) {
+        if bytes.cast_signed() > self.peak.cast_signed() {
+            self.peak = bytes;
+        }
+        if bytes.cast_signed() > self.recent.cast_signed() {
+            self.recent = bytes;
+        }
+    }
+
+    /// Adds what a thread has counted: `delta` in sum, `high` at the highest.
+    pub(super) fn settle(&mut self, delta: u64, high: u64) {
+        self.mark(self.current.wrapping_add(high));
+        self.current = self.current.wrapping_add(delta);
+    }
+
+    /// What it was at its highest is known from `seen`, which lacks nothing that thread caches have counted; from now on
+    /// `recent` is the most from now on.
+    pub(super) fn begin_recent(&mut self, seen: &Gauge) {
+        self.mark(seen.peak);
+        self.recent = seen.current;
     }
 
     /// Adds a gauge of other memory. The peak becomes the sum of both: an upper bound, as the two need not have been
@@ -41,10 +58,11 @@ impl Gauge {
 
     /// All that was ever taken off again.
     pub fn total_freed(&self) -> u64 {
-        self.total_allocated - self.current
+        self.total_allocated.saturating_sub(self.current)
     }
 }
 
+/// `requested`, `allocated` and `live_blocks` lack what thread caches have counted since they last settled.
 #[derive(Default)]
 pub(super) struct Gauges {
     pub requested: Gauge,
@@ -56,9 +74,9 @@ pub(super) struct Gauges {
     pub clean: u64,
     /// Slabs, whole.
     pub slabs: u64,
-    /// Live and claimed objects of slabs.
+    /// Objects of slabs that are out: live, claimed or cached.
     pub objects: u64,
-    /// Regions without a live block.
+    /// Regions without a block that is out.
     pub idle: u64,
     pub live_blocks: u64,
 }
@@ -68,14 +86,14 @@ impl Gauges {
     pub fn win(&mut self, size: u64, requested: u64) {
         self.requested.add(requested);
         self.allocated.add(size);
-        self.live_blocks += 1;
+        self.live_blocks = self.live_blocks.wrapping_add(1);
     }
 
     /// A block is the program's no longer.
     pub fn lose(&mut self, size: u64, requested: u64) {
         self.requested.sub(requested);
         self.allocated.sub(size);
-        self.live_blocks -= 1;
+        self.live_blocks = self.live_blocks.wrapping_sub(1);
     }
 }
 
@@ -115,6 +133,18 @@ impl Usage {
         self.idle += other.idle;
         self.largest_free = self.largest_free.max(other.largest_free);
         self.live_blocks += other.live_blocks;
+    }
+
+    /// What is below zero, because a thread counted something while its figures were read, is zero.
+    pub(super) fn clamp(&mut self) {
+        let figures = [&mut self.requested, &mut self.allocated]
+            .into_iter()
+            .flat_map(|gauge| [&mut gauge.current, &mut gauge.peak, &mut gauge.recent]);
+        for figure in figures.chain([&mut self.live_blocks]) {
+            if figure.cast_signed() < 0 {
+                *figure = 0;
+            }
+        }
     }
 
     /// Bytes of the regions that are in no block of the program's.

@@ -5,7 +5,8 @@ use super::classes::{CLASSES, SMALL_MAX, class_of};
 use super::gauges::Gauges;
 use super::index::{Claim, Claimed, Index};
 use super::lists::SlabLists;
-use super::record::{Id, NONE, State};
+use super::range::Range;
+use super::record::{Id, NONE, Place, State};
 use super::region::{PAGE, Regions};
 use super::slab::Slab;
 use super::{Epoch, GRANULE};
@@ -50,6 +51,8 @@ pub struct Heap {
     pub(super) rules: Rules,
     pub(super) bins: Bins,
     pub(super) regions: Regions,
+    /// The expandable range, if the heap has one.
+    pub(super) range: Option<Box<Range>>,
     /// Pending blocks, oldest epoch first: first and last.
     pub(super) queue: (Id, Id),
     /// Every epoch up to this one is over.
@@ -78,6 +81,7 @@ impl Heap {
             rules,
             bins: Bins::new(),
             regions: Regions::default(),
+            range: None,
             queue: (NONE, NONE),
             retired: 0,
             newest_object: 0,
@@ -198,16 +202,32 @@ impl Heap {
             return;
         }
         self.gauges.lose(record.size(), record.requested());
-        if record.region() == OBJECT {
+        self.put(id, epoch);
+    }
+
+    /// Takes back a block that was cached, from between the caches and the heap: the thread that freed it has counted that.
+    pub(super) fn free_cached(&mut self, id: Id, addr: u64, epoch: Epoch) {
+        let record = self.index.arena.get(id);
+        if record.is_cached_at(addr, Place::BETWEEN) && record.owner() == self.owner {
+            self.put(id, epoch);
+        }
+    }
+
+    fn put(&mut self, id: Id, epoch: Epoch) {
+        let slot = self.index.arena.get(id).region();
+        if slot == OBJECT {
             self.free_object(id, epoch);
             return;
         }
-        self.vacate(record.region(), epoch);
+        self.vacate(slot, epoch);
         self.release_block(id, epoch);
     }
 
     /// Makes a block that is nobody's any more free: pending, or clean if its epoch is over.
     pub(super) fn release_block(&mut self, id: Id, epoch: Epoch) {
+        if self.range.is_some() {
+            self.mark_used(id, epoch);
+        }
         if epoch <= self.retired {
             self.clean(id);
             return;
@@ -320,6 +340,7 @@ impl Heap {
 
     /// Forgets everything: the context died. Blocks that the program still holds become foreign.
     pub fn clear(&mut self) {
+        let _ = self.take_range();
         let slots: Vec<u32> = self.regions.iter().map(|(slot, _)| slot).collect();
         for slot in slots {
             self.forget_region(slot);

@@ -9,10 +9,12 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::sync::Apart;
 use parking_lot::RwLock;
 
+use super::cache::Cached;
 use super::classes::{CELL, class};
-use super::record::{Arena, Id, NONE, Record, State};
+use super::record::{Arena, Id, NONE, Place, Record, State};
 
 /// Width of the addresses that can be indexed: what CUDA devices use.
 pub const ADDRESS_BITS: u32 = 49;
@@ -95,6 +97,10 @@ pub struct Index {
     regions: RwLock<BTreeMap<u64, (u64, u32)>>,
     /// Moments counted so far, at which a heap got its first region or was cleared.
     moments: AtomicU64,
+    /// Caches made so far.
+    caches: AtomicU32,
+    /// What they hold.
+    pub(super) cached: Apart<Cached>,
     pub(super) arena: Arena,
 }
 
@@ -111,6 +117,8 @@ impl Index {
             root: [const { OnceLock::new() }; 1 << ROOT_BITS],
             regions: RwLock::new(BTreeMap::new()),
             moments: AtomicU64::new(0),
+            caches: AtomicU32::new(0),
+            cached: Apart(Cached::new()),
             arena: Arena::new(),
         }
     }
@@ -119,12 +127,9 @@ impl Index {
     /// frees of one block exactly one gets it. Lock-free for live blocks, but for a few small ones (see
     /// [`Claim::Ask`]); others take a shared lock to tell foreign memory apart.
     pub fn claim(&self, addr: u64) -> Claim {
-        let id = self.candidate(addr);
-        if id != NONE {
-            let record = self.arena.get(id);
-            if record.claim(addr) {
-                return Claim::Claimed(Claimed::new(id, addr, record));
-            }
+        let (id, record) = self.candidate(addr);
+        if record.claim(addr) {
+            return Claim::Claimed(Claimed::new(id, addr, record));
         }
         match self.owner_of(addr) {
             Some(owner) => Claim::Ask { owner },
@@ -149,21 +154,30 @@ impl Index {
         self.moments.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The record that probably describes the block at `addr`.
-    fn candidate(&self, addr: u64) -> Id {
-        let Some(cell) = self.cell(addr) else { return NONE };
-        let id = cell.load(Ordering::Acquire);
-        let record = self.arena.get(id);
-        let (start, State::Slab) = record.word() else { return id };
-        let Some(offset) = addr.checked_sub(start) else { return NONE };
-        let class = class((record.tag() & 255) as usize);
-        // The cell may be out of date, and the slab of this record anywhere below.
-        if offset >= u64::from(class.slab) {
-            return NONE;
-        }
-        record.first().wrapping_add(class.object_at(offset))
+    /// A number for one more cache, if there are not too many.
+    pub(super) fn next_cache(&self) -> Option<u32> {
+        let next = |made: u32| (made < Place::CACHES).then_some(made + 1);
+        self.caches.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
     }
 
+    /// The record that probably describes the block at `addr`; that of [`NONE`], which never does, if none is likely.
+    #[inline(always)]
+    pub(super) fn candidate(&self, addr: u64) -> (Id, &Record) {
+        let id = self.cell(addr).map_or(NONE, |cell| cell.load(Ordering::Acquire));
+        let record = self.arena.get(id);
+        let (start, State::Slab) = record.word() else { return (id, record) };
+        let offset = addr.wrapping_sub(start);
+        let class = class((record.tag() & 255) as usize);
+        // The cell may be out of date, and the slab of this record anywhere.
+        let object = if offset < u64::from(class.slab) {
+            record.first().wrapping_add(class.object_at(offset))
+        } else {
+            NONE
+        };
+        (object, self.arena.get(object))
+    }
+
+    #[inline(always)]
     fn cell(&self, addr: u64) -> Option<&AtomicU32> {
         let (root, middle, leaf) = split(addr);
         self.root.get(root)?.get()?[middle].get()?.get(leaf)
@@ -215,6 +229,13 @@ impl Index {
             regions.insert(addr, (size, owner));
         }
         !overlaps
+    }
+
+    /// The region at `addr` has grown or shrunk.
+    pub(super) fn resize_region(&self, addr: u64, size: u64) {
+        if let Some((known, _)) = self.regions.write().get_mut(&addr) {
+            *known = size;
+        }
     }
 
     pub(super) fn remove_region(&self, addr: u64) {

@@ -19,13 +19,18 @@
 //! | **epoch** | a number that grows with time. A block freed under an epoch may still be in use by the GPU until that epoch is over (**retired**) |
 //! | **pending**, **clean** | freed before and after its epoch's end. Only clean memory is handed out |
 //! | **claim** | the compare-exchange by which one free of a block wins: [`Index::claim`] needs no lock, the heap does |
+//! | **cache** | what one thread has freed of one heap and takes again without a lock, in **rings** of one size each |
+//! | **depot** | where caches hand each other batches of blocks |
+//! | **range** | reserved addresses that one region grows over; **pieces**, a handle of physical memory each, are mapped into it, and what is not mapped is a **gap** |
 //!
-//! One [`Heap`] per context, [`epochs::Epochs`] for the process, one [`Index`] for the process. The heap is the caller's to lock; [`Index::claim`] may run
-//! beside it.
+//! One [`Heap`] with its [`Caches`] per context; one [`epochs::Epochs`] and one [`Index`] for the process. The heap is the caller's
+//! to lock; [`Index::claim`], [`Index::keep`] and the threads' [`Cache`]s run beside it.
 
 #![deny(unsafe_code)]
 
 mod bins;
+mod cache;
+mod caches;
 mod check;
 mod classes;
 pub mod epochs;
@@ -33,22 +38,32 @@ mod gauges;
 mod heap;
 mod index;
 mod lists;
+pub mod local;
+mod loose;
 #[cfg(any(test, fuzzing))]
 pub mod model;
 mod pending;
+mod range;
 mod record;
 mod region;
+mod ring;
+mod room;
 mod runs;
 mod slab;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod view;
 
+pub use cache::{CACHED_MAX, Cache, Freed, Kept, Popped};
+pub use caches::{Batch, Caches, Drain, cached_need};
 pub use classes::{GRANULE, SMALL_MAX};
 pub use gauges::{Gauge, Usage};
 pub use heap::{Fit, Heap, Rules};
 pub use index::{ADDRESS_BITS, Claim, Claimed, Index};
+pub use range::{Piece, RangeUsage};
 pub use region::{Growth, Idle, PAGE};
+pub use room::Plan;
 pub use view::{BlockState, BlockView, RegionView};
 
 /// Number of a stretch of time: memory freed under an epoch is reusable when the epoch is over. 0 comes before all.

@@ -31,8 +31,9 @@ impl Heap {
         }
         let mut alone = self.first_alone(need, SCAN);
         if alone.is_none() {
-            // The regions remember their longest runs: that mostly spares a walk over everything that is pending.
-            if self.largest_free() < need {
+            // The regions remember their longest runs: that mostly spares a walk over everything that is pending. Of a range
+            // they would have to be looked for in all of its blocks, which are more than those.
+            if self.range.is_none() && self.largest_free() < need {
                 return None;
             }
             alone = self.first_alone(need, usize::MAX);

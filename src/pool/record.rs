@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 
-use super::classes::{CLASSES, class};
+use super::classes::{CLASSES, GRANULE, class};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Number of a record; [`NONE`] is no record.
@@ -16,17 +16,20 @@ pub type Id = u32;
 /// The number that no record has.
 pub const NONE: Id = 0;
 
-/// The state of a block: the low four bits of its record's word. The rest of the word is the block's
-/// address, so that one compare-exchange proves address and state together, however often the record was recycled.
+/// The state of a block: the low four bits of its record's word. Above them stands, of a cached block, the [`Place`] that it
+/// is cached in; the rest is the block's address. So one compare-exchange proves address, state and place together, however
+/// often the record was recycled.
 ///
 /// | state | block level | object of a slab | set by | next |
 /// |---|---|---|---|---|
 /// | `Unused` | the record describes nothing | the same | lock holder | any |
 /// | `Clean` | free, reusable, in a bin | never (a free object stays `Pending`, its epoch tells) | lock holder | `Live`, `Slab`, `Unused` |
 /// | `Pending` | freed under an epoch, in the first-in-first-out queue | free, in its slab's queue | lock holder | `Clean`, `Unused`; object: `Live` |
-/// | `Live` | the program's | the same | lock holder | `Claimed` only |
+/// | `Live` | the program's | the same | lock holder; by compare-exchange from `Cached` the thread whose cache it is | `Claimed`, `Cached` |
 /// | `Claimed` | freed, on its way into the heap: belongs to whoever won the exchange | the same | **anybody**, by compare-exchange from `Live` | `Pending`, `Clean` |
+/// | `Cached` | freed, in a thread's cache, in the depot or between them; to the heap it is out | the same | **anybody**, by compare-exchange from `Live` or another `Cached`; lock holder | `Live`, `Pending`, `Clean` |
 /// | `Slab` | carved into objects | never | lock holder | `Pending`, `Clean`, `Unused` |
+/// | `Gap` | addresses without memory, in a range only | never | lock holder | `Clean`, `Unused` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {
@@ -42,10 +45,48 @@ pub enum State {
     Claimed = 4,
     /// Carved into objects of one size class.
     Slab = 5,
+    /// Freed, and kept by a thread's cache.
+    Cached = 6,
+    /// Addresses of the range that nothing is mapped at: in no list.
+    Gap = 7,
 }
 
+/// Where a block is cached: the number of the cache and of the cell in it. No two caches of the process share a number, so
+/// a cell whose place a record's word names holds the block, and one that it does not name has lost it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place(u32);
+
+impl Place {
+    /// Bits that number the cells of a cache, and the caches.
+    pub const CELL_BITS: u32 = 11;
+    pub const CACHE_BITS: u32 = 9;
+    /// Caches that places have numbers for.
+    pub const CACHES: u32 = (1 << Place::CACHE_BITS) - 1;
+    /// In no cache: in the depot, or on its way between a cache and the heap. Belongs to whoever took it there.
+    pub const BETWEEN: Place = Place((1 << PLACE_BITS) - 1);
+
+    pub fn new(cache: u32, cell: u32) -> Place {
+        debug_assert!(cache < Place::CACHES && cell < 1 << Place::CELL_BITS);
+        Place(cache << Place::CELL_BITS | cell)
+    }
+}
+
+const STATE_BITS: u32 = 4;
+const PLACE_BITS: u32 = Place::CELL_BITS + Place::CACHE_BITS;
+/// Addresses of blocks are multiples of [`GRANULE`], so their low bits need no room.
+const ADDR_SHIFT: u32 = STATE_BITS + PLACE_BITS - GRANULE.ilog2();
+const NOT_ADDR: u64 = (1 << (STATE_BITS + PLACE_BITS)) - 1;
+
 fn pack(addr: u64, state: State) -> u64 {
-    addr << 4 | state as u64
+    addr << ADDR_SHIFT | state as u64
+}
+
+fn addr_of(word: u64) -> u64 {
+    (word & !NOT_ADDR) >> ADDR_SHIFT
+}
+
+fn cached_in(place: Place) -> u64 {
+    u64::from(place.0) << STATE_BITS | State::Cached as u64
 }
 
 /// What is known of one block, or of one object of a slab. Plain getters and setters are relaxed: the lock orders them.
@@ -109,9 +150,11 @@ impl Record {
             3 => State::Live,
             4 => State::Claimed,
             5 => State::Slab,
+            6 => State::Cached,
+            7 => State::Gap,
             _ => State::Unused,
         };
-        (word >> 4, state)
+        (addr_of(word), state)
     }
 
     pub fn addr(&self) -> u64 {
@@ -132,6 +175,13 @@ impl Record {
         self.word.store(pack(addr, state), Ordering::Release);
     }
 
+    /// [`Record::set_word`] by an exchange: the model checker does not order a plain store between other threads' exchanges,
+    /// which every processor does.
+    #[cfg(all(test, loom))]
+    pub fn overwrite(&self, addr: u64, state: State) {
+        self.word.swap(pack(addr, state), Ordering::Release);
+    }
+
     pub fn set_state(&self, state: State) {
         self.set_word(self.addr(), state);
     }
@@ -140,8 +190,64 @@ impl Record {
     /// consistent: what the caller submitted to the GPU before it, comes before an epoch that it reads (also
     /// sequentially consistent) after it.
     pub fn claim(&self, addr: u64) -> bool {
-        let (live, claimed) = (pack(addr, State::Live), pack(addr, State::Claimed));
-        self.word.compare_exchange(live, claimed, Ordering::SeqCst, Ordering::Acquire).is_ok()
+        self.take_live(addr, State::Claimed as u64)
+    }
+
+    /// The same by a thread that caches the block at `place`.
+    pub fn cache(&self, addr: u64, place: Place) -> bool {
+        self.take_live(addr, cached_in(place))
+    }
+
+    fn take_live(&self, addr: u64, becomes: u64) -> bool {
+        let live = pack(addr, State::Live);
+        addr.is_multiple_of(GRANULE)
+            && self
+                .word
+                .compare_exchange(
+                    live,
+                    pack(addr, State::Unused) | becomes,
+                    Ordering::SeqCst,
+                    Ordering::Acquire,
+                )
+                .is_ok()
+    }
+
+    /// Gives the block that is cached at `place` to the program and returns its address; `None` if another block is there,
+    /// or none.
+    pub fn revive(&self, place: Place) -> Option<u64> {
+        self.take_cached(place, State::Live as u64)
+    }
+
+    /// Takes the block that is cached at `place` out of its cache and returns its address; `None` if another block is there,
+    /// or none.
+    pub fn uncache(&self, place: Place) -> Option<u64> {
+        self.take_cached(place, cached_in(Place::BETWEEN))
+    }
+
+    fn take_cached(&self, place: Place, becomes: u64) -> Option<u64> {
+        let word = self.word.load(Ordering::Relaxed);
+        if word & NOT_ADDR != cached_in(place) {
+            return None;
+        }
+        let next = word & !NOT_ADDR | becomes;
+        self.word.compare_exchange(word, next, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+        Some(addr_of(word))
+    }
+
+    /// Makes the block at `addr`, if it is cached at `place`, one that was claimed.
+    pub fn disown(&self, addr: u64, place: Place) -> bool {
+        let (cached, claimed) = (pack(addr, State::Unused) | cached_in(place), pack(addr, State::Claimed));
+        self.word.compare_exchange(cached, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Puts a block that is the caller's alone into a cache.
+    pub fn set_cached(&self, addr: u64, place: Place) {
+        self.word.store(pack(addr, State::Unused) | cached_in(place), Ordering::Release);
+    }
+
+    /// Whether this is the block at `addr`, cached at `place`.
+    pub fn is_cached_at(&self, addr: u64, place: Place) -> bool {
+        self.word.load(Ordering::Relaxed) == pack(addr, State::Unused) | cached_in(place)
     }
 }
 
@@ -185,7 +291,7 @@ impl Arena {
 
     /// The record `id`. A number that was never handed out gets the record of [`NONE`], which describes nothing: a
     /// reader without the lock may follow a number that is out of date.
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, id: Id) -> &Record {
         match self.chunks.get((id / CHUNK) as usize).and_then(OnceLock::get) {
             Some(chunk) => &chunk[(id % CHUNK) as usize],

@@ -43,9 +43,11 @@ pub struct Idle {
 pub(super) struct Region {
     pub addr: u64,
     pub size: u64,
+    /// The heap's expandable range: not one allocation, so it is never idle as a whole.
+    pub expandable: bool,
     /// The block at its start.
     pub first: Id,
-    /// Live and claimed blocks, and slabs with such objects.
+    /// Blocks that are out (live, claimed or cached), and slabs with such objects.
     pub busy: u32,
     /// Epoch of the latest free.
     pub epoch: Epoch,
@@ -134,7 +136,7 @@ impl Heap {
     /// beyond 49 bits or overlaps a known region, or when the records are exhausted: then the memory cannot be pooled.
     #[must_use]
     pub fn add_region(&mut self, addr: u64, size: u64) -> bool {
-        let Some(id) = self.insert_region(addr, size) else { return false };
+        let Some(id) = self.insert_region(addr, size, false) else { return false };
         self.bin(id);
         true
     }
@@ -143,7 +145,7 @@ impl Heap {
     /// out with [`take_region`](Heap::take_region) and that the driver then would not take back.
     #[must_use]
     pub fn add_region_pending(&mut self, addr: u64, size: u64, epoch: Epoch) -> bool {
-        let Some(id) = self.insert_region(addr, size) else { return false };
+        let Some(id) = self.insert_region(addr, size, false) else { return false };
         if let Some(region) = self.regions.get_mut(self.index.arena.get(id).region()) {
             region.epoch = epoch;
         }
@@ -152,7 +154,7 @@ impl Heap {
     }
 
     /// A region of one free block, which is in no list yet.
-    fn insert_region(&mut self, addr: u64, size: u64) -> Option<Id> {
+    pub(super) fn insert_region(&mut self, addr: u64, size: u64, expandable: bool) -> Option<Id> {
         if addr.checked_add(size).is_none()
             || !addr.is_multiple_of(super::GRANULE)
             || !size.is_multiple_of(super::GRANULE)
@@ -167,6 +169,7 @@ impl Heap {
         let region = Region {
             addr,
             size,
+            expandable,
             first: id,
             busy: 0,
             epoch: 0,
@@ -181,8 +184,10 @@ impl Heap {
         record.set_prev(NONE);
         record.set_next(NONE);
         record.set_region(slot);
-        self.gauges.reserved.add(size);
-        self.gauges.idle += size;
+        if !expandable {
+            self.gauges.reserved.add(size);
+            self.gauges.idle += size;
+        }
         let (begin, _) = self.lived.unwrap_or_else(|| (self.index.moment(), 0));
         self.lived = Some((begin, u64::MAX));
         Some(id)
@@ -190,12 +195,14 @@ impl Heap {
 
     /// Appends the regions without a live block, by address. A slab without live objects does not keep a region busy.
     pub fn idle_regions(&self, out: &mut Vec<Idle>) {
-        out.extend(self.regions.iter().filter(|(_, region)| region.busy == 0).map(|(_, region)| Idle {
-            addr: region.addr,
-            size: region.size,
-            age: self.clock - region.idle_since,
-            pending_epoch: (region.epoch > self.retired).then_some(region.epoch),
-        }));
+        out.extend(self.regions.iter().filter(|(_, region)| region.busy == 0 && !region.expandable).map(
+            |(_, region)| Idle {
+                addr: region.addr,
+                size: region.size,
+                age: self.clock - region.idle_since,
+                pending_epoch: (region.epoch > self.retired).then_some(region.epoch),
+            },
+        ));
     }
 
     /// Removes the region at `addr`, so that the caller can give it to the driver, and returns its size in bytes.
@@ -204,7 +211,7 @@ impl Heap {
     pub fn take_region(&mut self, addr: u64) -> Option<u64> {
         let slot = self.regions.slot_of(addr)?;
         let region = self.regions.get(slot)?;
-        if region.addr != addr || region.busy != 0 {
+        if region.addr != addr || region.busy != 0 || region.expandable {
             return None;
         }
         self.forget_region(slot)
@@ -222,17 +229,27 @@ impl Heap {
                 State::Pending => self.unqueue(id),
                 State::Slab => self.dissolve(id),
                 State::Live | State::Claimed => self.gauges.lose(size, record.requested()),
-                State::Unused => {}
+                State::Cached | State::Unused | State::Gap => {}
             }
             self.spare_record(id);
             id = next;
         }
+        self.index.remove_region(region.addr);
+        if region.expandable {
+            return Some(region.size);
+        }
         if region.busy == 0 {
             self.gauges.idle -= region.size;
         }
-        self.index.remove_region(region.addr);
         self.gauges.reserved.sub(region.size);
         Some(region.size)
+    }
+
+    /// Free memory of the region has come or gone other than by a block that becomes live or is freed.
+    pub(super) fn runs_changed(&self, slot: u32) {
+        if let Some(region) = self.regions.get(slot) {
+            region.longest_run.set(UNKNOWN);
+        }
     }
 
     /// Counts a block or slab of the region as live, or no longer.
@@ -240,7 +257,7 @@ impl Heap {
         let Some(region) = self.regions.get_mut(slot) else { return };
         region.busy += 1;
         region.longest_run.set(UNKNOWN);
-        if region.busy == 1 {
+        if region.busy == 1 && !region.expandable {
             self.gauges.idle -= region.size;
         }
     }
@@ -251,7 +268,7 @@ impl Heap {
         region.epoch = region.epoch.max(epoch);
         region.busy -= 1;
         region.longest_run.set(UNKNOWN);
-        if region.busy == 0 {
+        if region.busy == 0 && !region.expandable {
             region.idle_since = clock;
             self.gauges.idle += region.size;
         }

@@ -23,13 +23,18 @@ impl Heap {
     }
 
     fn longest_run(&self, region: &Region) -> u64 {
-        if region.busy == 0 {
+        if region.busy == 0 && !region.expandable {
             return region.size;
         }
         if region.longest_run.get() == UNKNOWN {
             region.longest_run.set(self.walk(region));
         }
         region.longest_run.get()
+    }
+
+    /// Whether what is remembered of the region is what a walk finds; for checks.
+    pub(super) fn remembers_its_runs(&self, region: &Region) -> bool {
+        [UNKNOWN, self.walk(region)].contains(&region.longest_run.get())
     }
 
     fn walk(&self, region: &Region) -> u64 {
@@ -40,7 +45,7 @@ impl Heap {
             let free = match record.state() {
                 State::Clean | State::Pending => true,
                 State::Slab => self.slabs[(record.tag() >> 8) as usize].live == 0,
-                State::Unused | State::Live | State::Claimed => false,
+                State::Unused | State::Live | State::Claimed | State::Cached | State::Gap => false,
             };
             run = if free { run + record.size() } else { 0 };
             longest = longest.max(run);

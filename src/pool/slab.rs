@@ -8,7 +8,7 @@ use super::classes::{CELL, CLASSES, class};
 use super::gauges::Gauges;
 use super::heap::{Heap, OBJECT};
 use super::lists::{NO_SLAB, QUARTERS};
-use super::record::{Id, NONE, State};
+use super::record::{Arena, Id, NONE, State};
 use super::{Epoch, Fit};
 
 /// Slabs of a quarter that are asked for an object whose epoch is over, before the next quarter is.
@@ -24,7 +24,7 @@ pub(super) struct Slab {
     /// The record of its first object.
     pub first: Id,
     pub capacity: u32,
-    /// Objects handed out or claimed and not yet back.
+    /// Objects that are out: live, claimed or cached.
     pub live: u32,
     /// Objects that were ever handed out: those below this number have a record in use.
     pub fresh: u32,
@@ -120,6 +120,28 @@ impl Heap {
         record.set_serial(self.clock);
         record.set_word(addr, State::Live);
         self.gauges.win(size, requested);
+        self.count_out(slot, size);
+        addr
+    }
+
+    /// Further clean objects of the slab that the object at `addr` is of, at most `most`: each goes to `place`, which caches
+    /// it, and counts as out.
+    pub(super) fn lend_objects(&mut self, addr: u64, most: u32, mut place: impl FnMut(&Arena, Id)) {
+        let Some((id, _)) = self.locate(addr) else { return };
+        let arena = &self.index.arena;
+        if arena.get(id).region() != OBJECT {
+            return; // a block in a hole
+        }
+        let slot = arena.get(arena.get(id).prev()).tag() >> 8;
+        for _ in 0..most {
+            let Some(id) = self.take_object(slot) else { break };
+            place(&self.index.arena, id);
+            self.count_out(slot, self.index.arena.get(id).size());
+        }
+    }
+
+    fn count_out(&mut self, slot: u32, size: u64) {
+        let arena = &self.index.arena;
         self.gauges.objects += size;
         let slab = &mut self.slabs[slot as usize];
         slab.live += 1;
@@ -131,7 +153,6 @@ impl Heap {
             self.occupy(region);
         }
         self.relist(slot);
-        addr
     }
 
     /// Takes back an object that was claimed.
@@ -198,8 +219,11 @@ impl Heap {
         }
         for object in slab.first..slab.first + slab.fresh {
             let record = arena.get(object);
-            if matches!(record.state(), State::Live | State::Claimed) {
+            let state = record.state();
+            if matches!(state, State::Live | State::Claimed) {
                 self.gauges.lose(record.size(), record.requested());
+            }
+            if matches!(state, State::Live | State::Claimed | State::Cached) {
                 self.gauges.objects -= record.size();
             }
             record.set_word(0, State::Unused);

@@ -15,6 +15,8 @@ pub enum BlockState {
     Pending,
     /// Free and reusable.
     Clean,
+    /// Addresses of the range that no memory is mapped at.
+    Gap,
 }
 
 /// A block, and the region that it is in. Addresses and sizes are bytes.
@@ -101,7 +103,8 @@ impl Heap {
         let (start, state) = record.word();
         let state = match state {
             State::Live => BlockState::Live,
-            State::Claimed => BlockState::Pending,
+            State::Claimed | State::Cached => BlockState::Pending,
+            State::Gap => BlockState::Gap,
             State::Pending if record.epoch() > self.retired => BlockState::Pending,
             _ => BlockState::Clean,
         };
@@ -136,6 +139,11 @@ impl Heap {
         }
     }
 
+    /// Allocations so far, as far as the heap knows of them.
+    pub fn clock(&self) -> u64 {
+        self.clock
+    }
+
     /// What the program asked for and holds, in bytes. O(1).
     pub fn requested(&self) -> Gauge {
         self.gauges.requested
@@ -149,11 +157,6 @@ impl Heap {
     /// The regions, in bytes. O(1).
     pub fn reserved(&self) -> Gauge {
         self.gauges.reserved
-    }
-
-    /// The most that was requested and allocated since the last call. O(1).
-    pub fn take_recent(&mut self) -> (u64, u64) {
-        (self.gauges.requested.take_recent(), self.gauges.allocated.take_recent())
     }
 
     /// Bytes of regions without a live block: what can be given back to the driver. O(1).

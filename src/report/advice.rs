@@ -4,8 +4,8 @@
 //! | rule | speaks when | advises |
 //! |---|---|---|
 //! | [`Rule::RaiseCap`] | a request failed under a cap, and a higher one within the device's memory would have served it | the lowest such cap |
-//! | [`Rule::LimitSplitting`] | a request failed although that much was free, in smaller pieces, and blocks of any size may be split | `max_split_size_mb` at the size of the request |
-//! | [`Rule::WidenNonSplitRounding`] | a request failed although a free block was large enough, because `max_split_size_mb` forbade it | a larger `max_non_split_rounding_mb` |
+//! | [`Rule::LimitSplitting`] | a request failed although that much was free, in smaller pieces, blocks of any size may be split, and the memory lies in segments | `max_split_size_mb` at the size of the request |
+//! | [`Rule::WidenNonSplitRounding`] | a request failed although a free block was large enough, because `max_split_size_mb` forbade it, which it does in segments | a larger `max_non_split_rounding_mb` |
 //! | [`Rule::FinerRounding`] | `roundup_power2_divisions` is set and rounding took more than an eighth of the allocated bytes at the peak | more divisions |
 //! | [`Rule::CollectEarlier`] | at least ten requests succeeded only after everything cached had been given back, and no threshold is set | `garbage_collection_threshold:0.8` |
 //! | [`Rule::CollectLater`] | a threshold is set and one in ten allocations or more had to go to the driver after a collection | a higher threshold, or none |
@@ -108,6 +108,9 @@ fn limit_splitting(device: &DeviceReport, config: &[Setting]) -> Option<String> 
             && oom.largest_free_block_bytes < oom.requested_bytes
     };
     let oom = device.fragmentation.at_oom.iter().find(fits_in_pieces)?;
+    if device.mapped.is_some() {
+        return None; // a range has joined what could be joined, and has no blocks that are kept whole
+    }
     let advised = oom.requested_bytes / MIB;
     if mib_setting(config, "max_split_size_mb").is_some_and(|size| size <= advised * MIB) {
         return None;
@@ -121,7 +124,7 @@ fn limit_splitting(device: &DeviceReport, config: &[Setting]) -> Option<String> 
 }
 
 fn widen_non_split_rounding(device: &DeviceReport, config: &[Setting]) -> Option<String> {
-    let split = mib_setting(config, "max_split_size_mb")?;
+    let split = mib_setting(config, "max_split_size_mb").filter(|_| device.mapped.is_none())?;
     let forbidden = |oom: &&OomMoment| {
         oom.kind == POOL
             && oom.requested_bytes >= split
@@ -189,7 +192,7 @@ fn drop_free_sync(device: &DeviceReport, config: &[Setting]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::model::{Counts, EndedBy, Peak, Process, SCHEMA_VERSION};
+    use crate::report::model::{Counts, EndedBy, Mapped, Peak, Process, SCHEMA_VERSION};
 
     const GIB: u64 = 1 << 30;
 
@@ -334,5 +337,14 @@ mod tests {
             written_as: None,
         };
         assert_eq!(set(&[default], "free_sync"), None);
+    }
+
+    #[test]
+    fn a_range_has_nothing_to_keep_whole() {
+        let mut device = failed(100 * MIB, 300 * MIB, 50 * MIB, 1000 * MIB);
+        assert!(rules(&device, &[]).contains(&Rule::LimitSplitting));
+        device.mapped = Some(Mapped::default());
+        assert!(!rules(&device, &[]).contains(&Rule::LimitSplitting));
+        assert!(!rules(&device, &[("max_split_size_mb", "40")]).contains(&Rule::WidenNonSplitRounding));
     }
 }

@@ -10,7 +10,7 @@ pub mod json;
 pub mod model;
 pub mod prom;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 pub mod template;
 pub mod text;
 pub mod units;

@@ -161,6 +161,9 @@ pub struct DeviceReport {
     /// Time measured inside the pool's driver calls; absent when it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver_time: Option<DriverTime>,
+    /// The expandable ranges of the pools (`expandable_segments:True`), added up; absent where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mapped: Option<Mapped>,
     /// The parts of its life that the program has named by `gpucache_mark`, in order of their first beginning.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<Phase>,
@@ -295,6 +298,41 @@ pub struct DriverTime {
     pub free_ns: u64,
     /// Number of free calls measured.
     pub frees: u64,
+}
+
+/// What lies behind the expandable ranges of a device, and what was moved in them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mapped {
+    /// Physical memory mapped now; with `loose_bytes` the ranges' part of `reserved_bytes`.
+    pub mapped_bytes: u64,
+    /// Physical memory that is held and mapped nowhere, after a driver call has failed.
+    pub loose_bytes: u64,
+    /// Addresses from the start of a range to its last mapped one, holes included.
+    pub spanned_bytes: u64,
+    /// Driver handles behind the mapped memory.
+    pub handles: u64,
+    /// Growths that moved free memory instead of taking new.
+    pub remaps: u64,
+    /// Handles that these moved.
+    pub moved_handles: u64,
+    /// Bytes that these moved.
+    pub moved_bytes: u64,
+    /// Nanoseconds within growths, the making of new memory included.
+    pub map_ns: u64,
+}
+
+impl Mapped {
+    /// Adds the range of another pool.
+    pub fn merge(&mut self, other: &Mapped) {
+        self.mapped_bytes += other.mapped_bytes;
+        self.loose_bytes += other.loose_bytes;
+        self.spanned_bytes += other.spanned_bytes;
+        self.handles += other.handles;
+        self.remaps += other.remaps;
+        self.moved_handles += other.moved_handles;
+        self.moved_bytes += other.moved_bytes;
+        self.map_ns += other.map_ns;
+    }
 }
 
 impl DeviceReport {

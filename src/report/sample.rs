@@ -67,6 +67,7 @@ pub fn training() -> Report {
             by_size: vec![bucket(512, 1, 400), bucket(4 * MIB, 2, 5 * MIB), bucket(8 * MIB, 1, 7 * MIB)],
         },
         driver_time: None,
+        mapped: None,
         phases: vec![],
     };
     Report {

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use super::advice::{Advice, advise};
-use super::model::{DEFAULT_SOURCE, DeviceReport, EndedBy, Live, OomMoment, POOL, Phase, Report};
+use super::model::{DEFAULT_SOURCE, DeviceReport, EndedBy, Live, Mapped, OomMoment, POOL, Phase, Report};
 use super::units::{counted, duration, grouped, human, microseconds, printable};
 
 /// Column in which the figures start, so that the eye finds them.
@@ -75,6 +75,9 @@ fn device_lines(out: &mut String, report: &Report, device: &DeviceReport, advice
     if device.counts.alloc > 0 {
         line(out, "served", &served(device));
         line(out, "driver calls", &driver_calls(device));
+    }
+    if let Some(range) = &device.mapped {
+        line(out, "expandable", &expandable(range));
     }
     phase_lines(out, &device.phases);
     if device.counts.oom > 0 {
@@ -209,6 +212,29 @@ fn served(device: &DeviceReport) -> String {
         counted(counts.alloc, "allocation"),
         grouped(counts.cache_hit)
     )
+}
+
+fn expandable(range: &Mapped) -> String {
+    let mut text = format!(
+        "{} mapped by {} over {} of addresses",
+        human(range.mapped_bytes),
+        counted(range.handles, "handle"),
+        human(range.spanned_bytes)
+    );
+    if range.loose_bytes > 0 {
+        let _ = write!(text, ", {} held unmapped", human(range.loose_bytes));
+    }
+    if range.remaps > 0 {
+        let _ = write!(
+            text,
+            "; {} moved {} in {}",
+            counted(range.remaps, "remap"),
+            human(range.moved_bytes),
+            counted(range.moved_handles, "handle")
+        );
+    }
+    let _ = write!(text, "; mapping took {:.1} ms", range.map_ns as f64 / 1e6);
+    text
 }
 
 fn driver_calls(device: &DeviceReport) -> String {

@@ -1,5 +1,7 @@
 //! Request sizes in power-of-two buckets: which sizes a program lives on, in one kilobyte and one instruction a request.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::SizeBucket;
 
 /// Bucket `k` holds sizes above 2^(k-1) and up to 2^k; bucket 0 holds 0 and 1, the last everything above 2^63.
@@ -58,6 +60,47 @@ impl SizeHistogram {
     }
 }
 
+/// [`SizeHistogram`] that one thread at a time counts in and any thread reads: plain stores, so that counting costs no more
+/// than in the other.
+#[derive(Debug)]
+pub struct OwnedHistogram {
+    slots: [(AtomicU64, AtomicU64); BUCKETS],
+}
+
+impl Default for OwnedHistogram {
+    fn default() -> Self {
+        Self { slots: [const { (AtomicU64::new(0), AtomicU64::new(0)) }; BUCKETS] }
+    }
+}
+
+impl OwnedHistogram {
+    /// Counts one request of `size` bytes; by one thread at a time.
+    #[inline]
+    pub fn record(&self, size: u64) {
+        let (count, bytes) = &self.slots[bucket_of(size)];
+        count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        bytes.store(bytes.load(Ordering::Relaxed).wrapping_add(size), Ordering::Relaxed);
+    }
+
+    /// Back to nothing.
+    #[cfg(any(test, fuzzing))]
+    pub fn clear(&self) {
+        for (count, bytes) in &self.slots {
+            count.store(0, Ordering::Relaxed);
+            bytes.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// The figures now. A request that is being counted meanwhile may be in one of its two figures only.
+    pub fn snapshot(&self) -> SizeHistogram {
+        let mut now = SizeHistogram::default();
+        for (to, (count, bytes)) in now.slots.iter_mut().zip(&self.slots) {
+            *to = (count.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed));
+        }
+        now
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,6 +133,16 @@ mod tests {
         all.record(999);
         left.merge(&right);
         assert_eq!(all, left);
+    }
+
+    #[test]
+    fn both_kinds_count_alike() {
+        let (owned, mut plain) = (OwnedHistogram::default(), SizeHistogram::default());
+        for size in [0, 1, 512, 513, 1 << 40, u64::MAX] {
+            owned.record(size);
+            plain.record(size);
+        }
+        assert_eq!(owned.snapshot(), plain);
     }
 
     #[test]

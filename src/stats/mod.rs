@@ -17,7 +17,7 @@ mod together;
 pub use counts::AtomicCounts;
 pub use fragmentation::fragmentation;
 pub use gauge::SharedGauge;
-pub use histogram::SizeHistogram;
+pub use histogram::{OwnedHistogram, SizeHistogram};
 pub use kind::ExternalKind;
 pub use together::{Span, peak_together};
 

@@ -165,8 +165,9 @@ step_corners() {
         same_result "$part.bare" "$part.with" -- "$bin/corners" $part
         held=$(($(figure "$part.with" reserved_bytes.peak) / mib))
         text+="$part: same, $held MiB held by loops that free 8 GiB without waiting; "
-        # A driver that goes on refusing barriers for an ended thread's capture leaves nothing to reuse.
-        [ $part = thread ] || [ "$held" -le 1024 ] || fail "no memory is reused: $text"
+        # A driver that goes on refusing barriers for an ended thread's capture leaves nothing to reuse. The green part holds
+        # a block of 1 GiB itself.
+        [ $part = thread ] || [ "$held" -le 1536 ] || fail "no memory is reused: $text"
     done
     pass "${text%; }"
 }

@@ -131,4 +131,5 @@ def main():
     print(f"MEMORY {torch.cuda.max_memory_reserved() >> 20}", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -32,7 +32,11 @@ pub fn unsafe_library() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT
         .get_or_init(|| {
-            cargo("unsafe-no-barrier", &["--lib", "--features", "unsafe-no-barrier"]).join("libgpucache.so")
+            cargo(
+                "unsafe-no-barrier",
+                &["--lib", "--no-default-features", "--features", "exports,unsafe-no-barrier"],
+            )
+            .join("libgpucache.so")
         })
         .clone()
 }

@@ -20,6 +20,7 @@ pub use outcome::Outcome;
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -168,7 +169,7 @@ impl Program {
     fn command(&self, folder: &Path) -> Command {
         let mut command = Command::new(&self.path);
         command.args(&self.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.current_dir(folder);
+        command.current_dir(folder).process_group(0);
         for (key, _) in std::env::vars() {
             if ["GPUCACHE_", "PYTORCH_", "SIMCUDA_", "LD_"].iter().any(|p| key.starts_with(p)) {
                 command.env_remove(key);
@@ -287,7 +288,8 @@ fn drain(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String>
     })
 }
 
-/// Waits for the end, or kills the program after [`TIMEOUT`].
+/// Waits for the end, or kills the program after [`TIMEOUT`], and its children with it: one that hangs would keep the pipes
+/// open for ever.
 fn wait(child: &mut Child) -> Option<std::process::ExitStatus> {
     let end = Instant::now() + TIMEOUT;
     loop {
@@ -295,7 +297,8 @@ fn wait(child: &mut Child) -> Option<std::process::ExitStatus> {
             return Some(status);
         }
         if Instant::now() > end {
-            _ = child.kill();
+            // SAFETY: sends a signal to the group that the program was started as the leader of and that nobody has waited for.
+            unsafe { libc::kill(-(child.id() as libc::pid_t), libc::SIGKILL) };
             _ = child.wait();
             return None;
         }

@@ -2,7 +2,7 @@
  * fork after CUDA use. The children end in the given way while threads of the parent keep allocating, so that any lock
  * may be held at the moment of the fork.
  *
- *   forks exit|_exit|exec|allocate|system
+ *   forks exit|_exit|exec|allocate|free|system
  */
 #define _GNU_SOURCE
 #include <cuda_runtime.h>
@@ -30,6 +30,8 @@ int main(int argc, char **argv) {
     const char *way = argc > 1 ? argv[1] : "exit";
     void *kept;
     OK(cudaMalloc(&kept, 1 << 20));
+    int (*release)(unsigned long long);
+    OK(cudaGetDriverEntryPointByVersion("cuMemFree", (void **)&release, 12000, 0, NULL));
     pthread_t thread[2];
     for (int t = 0; t < 2; t++) EXPECT(pthread_create(&thread[t], NULL, churn, NULL), 0);
     for (int i = 0; i < 20; i++) {
@@ -47,6 +49,8 @@ int main(int argc, char **argv) {
                 void *p = NULL;
                 _exit(cudaMalloc(&p, 1 << 16) == cudaSuccess ? 6 : 5);
             }
+            /* Nor does it give back what is its parent's. */
+            if (!strcmp(way, "free")) _exit(release((unsigned long long)kept) == 0 ? 6 : 5);
             exit(5);
         }
         int status = 0;

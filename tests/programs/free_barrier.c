@@ -12,7 +12,8 @@ int main(void) {
     for (unsigned i = 1; i < 20; i++) {
         void *data, *other;
         OK(cudaMalloc(&data, 1 << 20));
-        OK(cudaMalloc(&other, 1 << 20));
+        /* Of a size that threads cache, and of one that they do not. */
+        OK(cudaMalloc(&other, i % 2 ? 1 << 20 : 4 << 20));
         OK(launch_fill(stream, data, 1024, i * 1000, 1000000));
         OK(launch_copy(stream, (void *)seen, data, 1024, 10000000));
         OK(cudaFree(other));

@@ -11,6 +11,23 @@
 enum { MAX = 8, WORDS = 4096, BLOCKS = 12 };
 static const size_t BYTES = 4 << 20;
 
+/* Lets every device reach the memory of every other. */
+static void let_all_in(int devices) {
+    int (*current)(void **context), (*enable)(void *peer, unsigned flags);
+    void *context[MAX];
+    *(void **)&current = tk_find_by_runtime("cuCtxGetCurrent");
+    *(void **)&enable = tk_find_by_runtime("cuCtxEnablePeerAccess");
+    for (int d = 0; d < devices; d++) {
+        OK(cudaSetDevice(d));
+        OK(current(&context[d]));
+    }
+    for (int d = 0; d < devices; d++) {
+        OK(cudaSetDevice(d));
+        for (int peer = 0; peer < devices; peer++)
+            if (peer != d) OK(enable(context[peer], 0));
+    }
+}
+
 int main(int argc, char **argv) {
     int devices = 0, rounds = argc > 1 ? atoi(argv[1]) : 10;
     uint64_t *bad;
@@ -27,6 +44,19 @@ int main(int argc, char **argv) {
     OK(cudaMallocHost((void **)&bad, sizeof *bad));
     *bad = 0;
     for (int round = 0; round < rounds; round++) {
+        /* Not from the start: what has been allocated before becomes reachable, too. */
+        if (round == 0) {
+            void *early;
+            OK(cudaSetDevice(0));
+            OK(cudaMalloc(&early, BYTES));
+            let_all_in(devices);
+            OK(cudaSetDevice(devices - 1));
+            tk = kernels[devices - 1];
+            OK(launch_fill(stream[devices - 1][0], early, WORDS, 5, 1000));
+            OK(launch_check(stream[devices - 1][0], early, WORDS, 5, bad, 1000));
+            OK(cudaDeviceSynchronize());
+            OK(cudaFree(early));
+        }
         for (int d = 0; d < devices; d++) {
             void *p[BLOCKS];
             OK(cudaSetDevice(d));
@@ -60,6 +90,6 @@ int main(int argc, char **argv) {
         OK(cudaDeviceSynchronize());
     }
     if (*bad) FAIL("wrong words: %llu", (unsigned long long)*bad);
-    printf("ok allocs=%d\n", rounds * devices * BLOCKS);
+    printf("ok allocs=%d\n", rounds * devices * BLOCKS + 1);
     return 0;
 }

@@ -1,5 +1,6 @@
 //! The ladder and the fence against the model.
 
+mod expandable;
 mod members;
 mod random;
 mod steps;
@@ -11,11 +12,13 @@ use super::model::Model;
 use super::server::{Server, Tuning};
 use super::{Ctx, CuResult};
 use crate::policy::{DeviceAccount, Rounding};
-use crate::pool::{Claim, Heap, Index};
+use crate::pool::{Caches, Claim, Freed, Heap, Index, local};
 use crate::stats::AtomicCounts;
 use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const MIB: u64 = 1 << 20;
+static OWNERS: AtomicU32 = AtomicU32::new(0);
 
 /// One context on a model device. Leaked: the library's own are for ever, too.
 struct Bench {
@@ -47,7 +50,10 @@ impl Bench {
         if tuning.max_split == 0 {
             tuning.max_split = u64::MAX;
         }
-        let server = Box::leak(Box::new(Server::new(Ctx(1), 0, index, fence, books, tuning)));
+        // A number of its own: threads know their caches by it.
+        let owner = OWNERS.fetch_add(1, Ordering::Relaxed);
+        let caches = Box::leak(Box::new(Caches::new(owner, index)));
+        let server = Box::leak(Box::new(Server::new(Ctx(1), caches, fence, books, tuning)));
         Bench { fence, index, server }
     }
 
@@ -60,6 +66,18 @@ impl Bench {
     }
 
     fn free(&self, address: u64) {
+        match self.index.keep(address, local::get) {
+            Freed::Kept(kept) => {
+                let _ = self.server.keep(kept);
+            }
+            Freed::Claimed(claimed) => {
+                let _ = self.server.free(claimed);
+            }
+            Freed::No => self.free_locked(address),
+        }
+    }
+
+    fn free_locked(&self, address: u64) {
         let claim = match self.index.claim(address) {
             Claim::Ask { .. } => self.server.claim(address),
             decided => decided,
@@ -74,11 +92,17 @@ impl Bench {
 
     /// Heap, account and device agree.
     fn check(&self) {
-        self.server.with_heap(Heap::check).expect("heap");
+        self.server.check().expect("heap");
         let used = self.model().state.lock().used();
         assert_eq!(self.reserved(), used, "heap and device");
         assert_eq!(self.server.books().account.reserved().current, used, "account and device");
         assert_eq!(self.server.books().account.in_use(), used, "nothing stays reserved");
+        let state = self.model().state.lock();
+        let maps = &state.mapping;
+        for piece in self.server.with_heap(Heap::attached) {
+            let mapped = maps.mapped.get(&piece.addr).map(|(size, handle, _)| (*size, *handle));
+            assert_eq!(mapped, Some((piece.size, piece.handle)), "heap and device at {:#x}", piece.addr);
+        }
     }
 }
 

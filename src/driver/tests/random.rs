@@ -7,6 +7,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Grain at which use is followed: blocks are multiples of it.
+const GRAIN: u64 = 512;
+
+/// Work that last touched each granule of memory handed out and freed.
+type Touched = HashMap<u64, u64>;
+
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *state >> 33
@@ -19,6 +25,68 @@ proptest! {
     fn no_program_gets_memory_in_use_or_more_than_its_cap(bytes in prop::collection::vec(any::<u8>(), 0..800)) {
         play(&bytes);
     }
+}
+
+fn assert_safe(model: &Model, touched: &Touched, address: u64, bytes: u64) {
+    for granule in address / GRAIN..(address + bytes).div_ceil(GRAIN) {
+        if let Some(work) = touched.get(&granule) {
+            assert!(model.is_safe(*work), "{address:#x} is still in use by work {work}");
+        }
+    }
+}
+
+#[test]
+fn nor_do_they_from_a_range_whose_memory_moves() {
+    let mut moved = 0;
+    for seed in 0..6 {
+        let tuning = Tuning { expandable: true, ..Tuning::default() };
+        let bench = Bench::with(Model::new(128 * MIB, true), 96 * MIB, tuning);
+        churn(seed, 12 * MIB, &bench);
+        moved += bench.model().calls("unmap");
+    }
+    assert!(moved > 30, "{moved} pieces were moved or given back");
+}
+
+/// Allocates, uses and frees at random.
+fn churn(seed: u64, largest: u64, bench: &Bench) {
+    let mut rng = seed;
+    let mut live: Vec<(u64, u64)> = Vec::new();
+    let mut touched = Touched::new();
+    for _ in 0..600 {
+        match random(&mut rng) % 10 {
+            0..5 => {
+                let bytes = match random(&mut rng) % 3 {
+                    0 => 1 + random(&mut rng) % 2000,
+                    1 => 1 + random(&mut rng) % (256 << 10),
+                    _ => 1 + random(&mut rng) % largest,
+                };
+                if let Ok(address) = bench.alloc(bytes) {
+                    assert_safe(bench.model(), &touched, address, bytes);
+                    live.push((address, bytes));
+                }
+            }
+            5..9 if !live.is_empty() => {
+                let at = random(&mut rng) as usize % live.len();
+                let (address, bytes) = live.swap_remove(at);
+                bench.model().touch(address, bytes);
+                let work = bench.model().submit();
+                for granule in address / GRAIN..(address + bytes).div_ceil(GRAIN) {
+                    touched.insert(granule, work);
+                }
+                bench.free(address);
+            }
+            _ => {
+                let mut state = bench.model().state.lock();
+                state.completed = state.completed.max(state.submitted.saturating_sub(random(&mut rng) % 20));
+            }
+        }
+    }
+    bench.check();
+    for (address, _) in live {
+        bench.free(address);
+    }
+    bench.check();
+    assert_eq!(bench.server.usage().allocated.current, 0);
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn every_so_many_frees_seal_an_epoch() {
         bench.free(block);
     }
     let seals = bench.model().calls("record") - before;
-    assert!((8..=32).contains(&seals), "{seals} seals in 256 frees");
+    assert!((6..=32).contains(&seals), "{seals} seals in 256 frees");
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn a_region_that_the_driver_does_not_take_back_is_still_pending() {
     let block = bench.alloc(64 * MIB).unwrap();
     let work = bench.model().submit();
     bench.free(block);
-    bench.model().state.lock().failures.push(("mem_free", CuResult::INVALID_VALUE));
+    bench.model().state.lock().failures.extend([("mem_free", CuResult::INVALID_VALUE); 2]);
     assert!(bench.server.give_back(u64::MAX) == 0);
     assert_eq!(bench.server.try_hit(64 * MIB), None, "its memory is in use");
     assert_eq!(bench.alloc(64 * MIB), Ok(block));
@@ -316,7 +316,7 @@ fn a_region_that_nobody_takes_back_stays_in_the_account_until_its_context_ends()
     let block = bench.alloc(64 * MIB).unwrap();
     bench.free(block);
     let rules = crate::pool::Rules { max_split: u64::MAX, max_non_split_rounding: 20 * MIB };
-    let mut other = Heap::new(7, bench.index, rules);
+    let mut other = crate::pool::Heap::new(7, bench.index, rules);
     {
         let mut state = bench.model().state.lock();
         state.failures.push(("mem_free", CuResult(999)));

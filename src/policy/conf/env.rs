@@ -18,6 +18,9 @@ pub const CONF_VARIABLE: &str = "GPUCACHE_CONF";
 /// The others, in order of precedence.
 const FALLBACKS: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
+/// What the command-line tool reads and the library does not: where the library is.
+const TOOLS_VARIABLE: &str = "GPUCACHE_LIB";
+
 /// What was made of an environment. If there are errors, the configuration is not what the user asked for, and the
 /// process must not run on it: the settings without fault are there so that the message goes where the user wants it. A
 /// library that is disabled ([`Conf::is_disabled`]) forwards everything, faults or not.
@@ -116,15 +119,18 @@ impl Parsed {
                 continue;
             }
             seen.push((key.name, entry));
-            match set(&mut self.conf, key, entry, CONF_VARIABLE) {
-                Err(fault) => self.errors.push(fault.to_string()),
-                Ok(()) if key.name == "expandable_segments" && self.conf.expandable_segments_requested() => {
+            if let Err(fault) = set(&mut self.conf, key, entry, CONF_VARIABLE) {
+                self.errors.push(fault.to_string());
+            }
+        }
+        if self.conf.expandable_segments() {
+            for without in ["max_split_size_mb", "max_non_split_rounding_mb"] {
+                if seen.iter().any(|(name, _)| *name == without) {
                     self.warnings.push(format!(
-                        "{CONF_VARIABLE}: expandable_segments:True is not supported by this version; \
-                         segments are used instead"
+                        "{CONF_VARIABLE}: {without} has no effect with expandable_segments:True: it keeps segments \
+                         whole, and there is one range"
                     ));
                 }
-                Ok(()) => {}
             }
         }
     }
@@ -194,8 +200,9 @@ fn known_keys() -> String {
 
 /// A warning for each `GPUCACHE_…` variable among `names` that the library does not read, with the nearest that it does.
 pub fn unknown_variables<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
-    let unknown =
-        names.into_iter().filter(|name| name.starts_with("GPUCACHE_") && !ENVIRONMENT.contains(name));
+    let unknown = names.into_iter().filter(|name| {
+        name.starts_with("GPUCACHE_") && *name != TOOLS_VARIABLE && !ENVIRONMENT.contains(name)
+    });
     unknown
         .map(|name| {
             // The common prefix would make every pair look alike.

@@ -11,7 +11,7 @@
 //! | `free_sync` | `True`, `False` | `False` | each free waits for the device, as `cudaFree` does |
 //! | `live_file` | `True`, `False` | `True` | figures are kept in a small shared file while the process runs |
 //! | `alert` | `[held:0.9,allocated:8GiB,fragmentation:0.5,growth:1GiB,leak:10]` | none | what is to be said while the process runs |
-//! | `expandable_segments` | `True`, `False` | `False` | known, not supported by this version: segments are used |
+//! | `expandable_segments` | `True`, `False` | `False` | memory of a pool lies in one range of addresses; free memory is moved where it is needed |
 //!
 //! Keys are looked up in `GPUCACHE_CONF`, then `PYTORCH_CUDA_ALLOC_CONF`, then `PYTORCH_ALLOC_CONF`, each key by itself.
 //! The first two rows hold together: where both give a cap for a device, the smaller one counts. A device that a
@@ -33,6 +33,11 @@ use crate::policy::bytes;
 use crate::policy::round::Rounding;
 use crate::report::model::{DEFAULT_SOURCE, Setting};
 use crate::report::template::Template;
+
+/// The name under which a key of `GPUCACHE_CONF`, or an alias of one, is reported; none if it has no meaning there.
+pub fn canonical_key(name: &str) -> Option<&'static str> {
+    keys::find(name).map(|key| key.name)
+}
 
 /// A value, how it was written, and the environment variable that it came from.
 #[derive(Debug, Clone, PartialEq)]
@@ -192,9 +197,8 @@ impl Conf {
         self.free_sync.value
     }
 
-    /// Whether expandable segments were asked for. This version has none, and says so in a warning when it reads the
-    /// setting in `GPUCACHE_CONF`.
-    pub fn expandable_segments_requested(&self) -> bool {
+    /// Whether a pool's memory is to lie in one range that grows and whose free memory is moved.
+    pub fn expandable_segments(&self) -> bool {
         self.expandable_segments.value
     }
 
@@ -243,8 +247,7 @@ impl Conf {
             self.max_non_split_rounding.setting("max_non_split_rounding_mb"),
             self.rounding.setting("roundup_power2_divisions"),
             self.free_sync.setting("free_sync"),
-            // Whatever was asked for, segments are what this version uses.
-            Setting { value: "False".to_owned(), ..self.expandable_segments.setting("expandable_segments") },
+            self.expandable_segments.setting("expandable_segments"),
             self.live_file.setting("live_file"),
             self.alert.setting("alert"),
             self.report.setting("GPUCACHE_REPORT"),

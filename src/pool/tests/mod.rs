@@ -1,8 +1,12 @@
 //! Tests of the whole heap: random actions against a naive model, and the cases that have a name.
 
+mod beside;
+mod bounds;
+mod cached;
 mod cases;
 mod claims;
 mod random;
+mod range;
 
 use super::{Claim, Claimed, Fit, Heap, Index, Rules};
 

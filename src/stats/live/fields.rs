@@ -2,7 +2,9 @@
 
 use super::{OOMS, Refusal};
 use crate::report::counts::with_count_fields;
-use crate::report::model::{Counts, DeviceReport, DriverTime, Gauge, OomMoment, POOL, Peak, SizeBucket};
+use crate::report::model::{
+    Counts, DeviceReport, DriverTime, Gauge, Mapped, OomMoment, POOL, Peak, SizeBucket,
+};
 use crate::stats::ExternalKind;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -145,6 +147,17 @@ fn driver_time<F: Fields>(f: &mut F, time: &mut DriverTime) -> Done {
     f.number(&mut time.frees)
 }
 
+fn mapped<F: Fields>(f: &mut F, mapped: &mut Mapped) -> Done {
+    f.number(&mut mapped.mapped_bytes)?;
+    f.number(&mut mapped.loose_bytes)?;
+    f.number(&mut mapped.spanned_bytes)?;
+    f.number(&mut mapped.handles)?;
+    f.number(&mut mapped.remaps)?;
+    f.number(&mut mapped.moved_handles)?;
+    f.number(&mut mapped.moved_bytes)?;
+    f.number(&mut mapped.map_ns)
+}
+
 fn bucket<F: Fields>(f: &mut F, bucket: &mut SizeBucket) -> Done {
     f.number(&mut bucket.min_bytes)?;
     let least = bucket.min_bytes;
@@ -209,6 +222,7 @@ pub(super) fn device<F: Fields>(f: &mut F, device: &mut DeviceReport) -> Done {
     f.number(&mut device.live_at_exit.bytes)?;
     counts(f, &mut device.counts)?;
     option(f, &mut device.driver_time, driver_time)?;
+    option(f, &mut device.mapped, mapped)?;
     share(f, &mut device.fragmentation.at_peak)?;
     share(f, &mut device.fragmentation.at_exit)?;
     list(f, BUCKETS, &mut device.size_histogram, bucket)?;

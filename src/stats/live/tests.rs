@@ -3,7 +3,7 @@
 use super::files::folders_for;
 use super::*;
 use crate::report::model::{
-    Counts, DriverTime, EndedBy, Fragmentation, Live, OomMoment, Peak, Setting, SizeBucket,
+    Counts, DriverTime, EndedBy, Fragmentation, Live, Mapped, OomMoment, Peak, Setting, SizeBucket,
 };
 use crate::stats::ExternalKind;
 use proptest::prelude::*;
@@ -71,6 +71,16 @@ fn full(ordinal: u32) -> DeviceReport {
         counts: Counts { alloc: 7, free: 3, oom: 2, ..Counts::default() },
         live_at_exit: Live { blocks: 4, bytes: 10, by_size: vec![] },
         driver_time: Some(DriverTime { alloc_ns: 1, allocs: 2, free_ns: 3, frees: 4 }),
+        mapped: Some(Mapped {
+            mapped_bytes: 1,
+            loose_bytes: 2,
+            spanned_bytes: 3,
+            handles: 4,
+            remaps: 5,
+            moved_handles: 6,
+            moved_bytes: 7,
+            map_ns: 8,
+        }),
         phases: vec![],
     }
 }

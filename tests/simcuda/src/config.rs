@@ -28,6 +28,8 @@ pub struct Config {
     pub version: i32,
     /// Costs of calls in ns that replace the built-in ones.
     pub costs: HashMap<String, u64>,
+    /// Whether the devices can map physical memory.
+    pub mapping: bool,
     /// Whether a call really takes the time that it costs.
     pub real_cost: bool,
     /// Whether fresh memory is filled with 0xCB.
@@ -51,6 +53,7 @@ impl Default for Config {
             devices: 1,
             version: if cfg!(feature = "old-driver") { 11_080 } else { 13_000 },
             costs: HashMap::new(),
+            mapping: true,
             real_cost: false,
             poison: false,
             trap_at_exit: false,
@@ -117,6 +120,7 @@ impl Config {
                 config.costs.insert(name.to_owned(), ns);
             }
         }
+        config.mapping = !flag(&get, "SIMCUDA_NO_MAPPING")?;
         config.real_cost = flag(&get, "SIMCUDA_REAL_COST")?;
         config.poison = flag(&get, "SIMCUDA_POISON")?;
         config.trap_at_exit = flag(&get, "SIMCUDA_TRAP_AT_EXIT")?;

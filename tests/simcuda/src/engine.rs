@@ -81,7 +81,17 @@ impl World {
             if faulted && !matches!(effect, Effect::Free { .. }) {
                 continue;
             }
-            if self.run(&effect).is_err()
+            let kernel = matches!(
+                effect,
+                Effect::Fill { .. }
+                    | Effect::Check { .. }
+                    | Effect::Add1 { .. }
+                    | Effect::Copy { kernel: true, .. }
+            );
+            self.running = self.ctxs.get(&ctx).filter(|_| kernel).map(|c| c.device);
+            let result = self.run(&effect);
+            self.running = None;
+            if result.is_err()
                 && let Some(c) = self.ctxs.get_mut(&ctx)
             {
                 c.fault = Some(ILLEGAL_ADDRESS);

@@ -124,8 +124,16 @@ impl World {
         }
         let host = open(n)?;
         let handle = self.handle();
-        let imported =
-            Handle { size: n.size, device: -1, off: u64::MAX, host, refs: 1, maps: 0, exported: true };
+        let imported = Handle {
+            size: n.size,
+            device: -1,
+            off: u64::MAX,
+            host,
+            refs: 1,
+            maps: 0,
+            exported: true,
+            rdma: false,
+        };
         self.handles.insert(handle, imported);
         Ok(handle)
     }

@@ -26,6 +26,7 @@
 //! | `SIMCUDA_CALL_COST` | `NAME=ns,…`: virtual cost of calls, by exported symbol |
 //! | `SIMCUDA_REAL_COST` | 1: calls also really take that long; waiting for device work takes no real time |
 //! | `SIMCUDA_THREAD_CAPTURES_END` | 1: a thread that ends takes the captures on its default streams with it |
+//! | `SIMCUDA_NO_MAPPING` | 1: the devices say that they cannot map physical memory |
 //! | `SIMCUDA_POISON` | 1: fresh memory is filled with 0xCB |
 //! | `SIMCUDA_FAIL` | `NAME:N[+][:CODE],…`: the Nth call (and all later ones) fails, by exported symbol |
 //! | `SIMCUDA_TRACE` | file to which every call appends one line |
@@ -46,7 +47,7 @@
 //! # Limits
 //! Host functions run with the driver locked, in whichever call lets time pass. Counts are written by the handlers of
 //! `exit`, so a process that ends by `_exit` or a signal writes none; the trace is complete in any case. Peer access
-//! rights, exportable handle types and release thresholds of pools are taken and not enforced.
+//! is demanded of kernels and copies for mapped memory only; exportable handle types and release thresholds of pools are taken and not enforced.
 //!
 //! # Steering
 //! Functions named `simcuda_*` let a test look at and steer the driver from inside the process.

@@ -24,22 +24,24 @@ pub struct Handle {
     pub maps: u32,
     /// Handed out to other processes.
     pub exported: bool,
+    /// Made so that other devices of the bus may reach it.
+    pub rdma: bool,
 }
 
 /// A mapped range.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Mapping {
     /// Bytes.
     pub size: u64,
     /// Physical handle behind it.
     pub handle: u64,
-    /// Whether some device may reach it.
-    pub access: bool,
+    /// The devices that may reach it.
+    pub access: Vec<i32>,
 }
 
 impl World {
     /// Makes physical memory on a device, or on the host for a device of -1.
-    pub fn create_physical(&mut self, device: i32, size: u64) -> R<u64> {
+    pub fn create_physical(&mut self, device: i32, size: u64, rdma: bool) -> R<u64> {
         if size == 0 || !size.is_multiple_of(CHUNK) {
             return Err(INVALID_VALUE);
         }
@@ -52,7 +54,7 @@ impl World {
             (off, self.area.at(off))
         };
         let h = self.handle();
-        self.handles.insert(h, Handle { size, device, off, host, refs: 1, maps: 0, exported: false });
+        self.handles.insert(h, Handle { size, device, off, host, refs: 1, maps: 0, exported: false, rdma });
         Ok(h)
     }
 
@@ -111,7 +113,7 @@ impl World {
             return Err(INVALID_VALUE);
         }
         self.handles.get_mut(&handle).expect("found above").maps += 1;
-        self.mappings.insert(addr, Mapping { size, handle, access: false });
+        self.mappings.insert(addr, Mapping { size, handle, access: Vec::new() });
         Ok(())
     }
 
@@ -128,24 +130,31 @@ impl World {
         Ok(())
     }
 
-    /// Sets whether devices may reach whole mappings; returns how many handles that touched.
-    pub fn set_access(&mut self, addr: u64, size: u64, access: bool) -> R<u64> {
+    /// Sets whether a device may reach whole mappings; returns how many handles that touched.
+    pub fn set_access(&mut self, addr: u64, size: u64, device: i32, access: bool) -> R<u64> {
         let found = self.covering(addr, size)?;
         for base in &found {
-            self.mappings.get_mut(base).expect("listed").access = access;
+            let devices = &mut self.mappings.get_mut(base).expect("listed").access;
+            devices.retain(|one| *one != device);
+            if access {
+                devices.push(device);
+            }
         }
         Ok(found.len() as u64)
     }
 
     /// The mapping that contains `addr`, with its base.
-    pub fn mapping(&self, addr: u64) -> Option<(u64, Mapping)> {
-        let (&base, &m) = self.mappings.range(..=addr).next_back()?;
+    pub fn mapping(&self, addr: u64) -> Option<(u64, &Mapping)> {
+        let (&base, m) = self.mappings.range(..=addr).next_back()?;
         (addr < base + m.size).then_some((base, m))
     }
 
-    /// The simulator's pointer to an address that is mapped and accessible, and the bytes left in its mapping.
+    /// The simulator's pointer to an address that is mapped and accessible, and the bytes left in its mapping. To a kernel
+    /// it must be accessible by the device that it runs on.
     pub fn locate_mapped(&self, addr: u64) -> Option<(*mut u8, u64)> {
-        let (base, m) = self.mapping(addr).filter(|(_, m)| m.access)?;
+        let reach =
+            |m: &Mapping| self.running.map_or(!m.access.is_empty(), |device| m.access.contains(&device));
+        let (base, m) = self.mapping(addr).filter(|(_, m)| reach(m))?;
         let h = self.handles.get(&m.handle)?;
         // SAFETY: the offset lies inside the handle's memory.
         Some((unsafe { h.host.add((addr - base) as usize) }, base + m.size - addr))

@@ -27,6 +27,8 @@ pub struct CallInfo {
 
 /// The state of the driver.
 pub struct World {
+    /// The last question about an event that was not done: thread and event, and when.
+    pub last_question: Option<((u64, u64), std::time::Instant)>,
     /// Settings.
     pub config: Config,
     /// Process that made this state, or initialised it after a fork.
@@ -77,6 +79,9 @@ pub struct World {
     pub cur: u64,
     /// Number of the calling thread.
     pub thread: u64,
+    /// Device that reaches for memory now, when that must have been let in: of a kernel whose effect is happening, or of the
+    /// stream that a copy is submitted to.
+    pub running: Option<i32>,
     /// Whether the entry point called is a per-thread one.
     pub per_thread: bool,
     /// Bookkeeping by exported symbol.
@@ -121,6 +126,7 @@ impl World {
             config,
             pid: std::process::id(),
             initialised: false,
+            last_question: None,
             engine: Engine::default(),
             area: Area::new(),
             accounts: vec![Account::default(); devices],
@@ -143,6 +149,7 @@ impl World {
             ids: 0,
             cur: 0,
             thread: 0,
+            running: None,
             per_thread: false,
             calls: HashMap::new(),
             spent: 0,

@@ -53,7 +53,7 @@ fn every_key_is_taken() {
     assert_eq!(conf.max_split_size(), Some(128 << 20));
     assert_eq!(conf.max_non_split_rounding(), 40 << 20);
     assert_eq!(*conf.rounding(), Rounding::uniform(4));
-    assert!(conf.free_sync() && !conf.expandable_segments_requested());
+    assert!(conf.free_sync() && !conf.expandable_segments());
 }
 
 #[test]
@@ -254,14 +254,16 @@ fn keys_of_pytorchs_own_warn_in_our_variable_and_pass_in_pytorchs() {
 }
 
 #[test]
-fn expandable_segments_are_answered_by_a_warning() {
+fn expandable_segments_are_taken_and_what_they_make_void_is_said() {
     let parsed = own("expandable_segments:True");
-    assert_eq!((parsed.errors.len(), parsed.warnings.len()), (0, 1));
-    assert!(parsed.warnings[0].contains("not supported by this version"));
-    assert!(parsed.conf.expandable_segments_requested());
+    assert_eq!((parsed.errors.len(), parsed.warnings.len()), (0, 0));
+    assert!(parsed.conf.expandable_segments() && !read(&[]).conf.expandable_segments());
     let reported =
         parsed.conf.settings().into_iter().find(|setting| setting.key == "expandable_segments").unwrap();
-    assert_eq!(reported.value, "False", "the report shows what is in effect");
+    assert_eq!(reported.value, "True");
+    let both = own("max_split_size_mb:128,expandable_segments:True").warnings;
+    assert!(both.len() == 1 && both[0].contains("max_split_size_mb has no effect"), "{both:?}");
+    assert_eq!(own("max_split_size_mb:128,expandable_segments:False").warnings, [""; 0]);
 }
 
 #[test]
@@ -360,6 +362,7 @@ fn unknown_variables_warn_with_the_nearest() {
     let warnings = unknown_variables([
         "PATH",
         "GPUCACHE_CONF",
+        "GPUCACHE_LIB",
         "GPUCACHE_CONFIG",
         "GPUCACHE_REPROT",
         "GPUCACHE_XYZZY",

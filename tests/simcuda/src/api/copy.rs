@@ -26,8 +26,27 @@ impl World {
         if self.on_device(p) { self.pieces(p, n, |_, _, _| ()).map_err(|_| INVALID_VALUE) } else { Ok(()) }
     }
 
+    /// The same for a copy of the stream's own device: mapped memory must let it in, also that of another device. Memory of
+    /// `cuMemAlloc` the driver reaches from everywhere.
+    fn check_copied(&mut self, p: u64, n: u64, stream: u64) -> R {
+        self.running = self.ctxs.get(&self.streams[&stream].ctx).map(|c| c.device);
+        let result = self.check_range(p, n);
+        self.running = None;
+        result
+    }
+
     /// Copies between addresses of any kind in stream order; with `wait`, as a synchronous call.
     pub fn copy(&mut self, dst: u64, src: u64, bytes: usize, stream: u64, wait: bool) -> R {
+        if bytes > 0 {
+            let s = self.stream(stream)?;
+            self.check_copied(dst, bytes as u64, s)?;
+            self.check_copied(src, bytes as u64, s)?;
+        }
+        self.copy_anywhere(dst, src, bytes, stream, wait)
+    }
+
+    /// The same where the caller has named both contexts, so that neither needs access to the other's memory.
+    fn copy_anywhere(&mut self, dst: u64, src: u64, bytes: usize, stream: u64, wait: bool) -> R {
         let bytes = bytes as u64;
         if bytes == 0 {
             return Ok(());
@@ -94,7 +113,7 @@ driver! {
     Ctx fn cuMemcpyDtoD_v2 [cuMemcpyDtoD_v2_ptds]: (dst: u64, src: u64, n: usize) |w| { w.copy(dst, src, n, 0, true) }
     /// Copies between devices.
     Ctx fn cuMemcpyPeer [cuMemcpyPeer_ptds]: (dst: u64, _to: u64, src: u64, _from: u64, n: usize) |w| {
-        w.copy(dst, src, n, 0, true)
+        w.copy_anywhere(dst, src, n, 0, true)
     }
     /// Copies in stream order.
     Ctx fn cuMemcpyAsync [cuMemcpyAsync_ptsz]: (dst: u64, src: u64, n: usize, stream: u64) |w| {
@@ -115,7 +134,7 @@ driver! {
     /// Copies between devices in stream order.
     Ctx fn cuMemcpyPeerAsync [cuMemcpyPeerAsync_ptsz]: (dst: u64, _to: u64, src: u64, _from: u64, n: usize,
         stream: u64) |w| {
-        w.copy(dst, src, n, stream, false)
+        w.copy_anywhere(dst, src, n, stream, false)
     }
     /// Fills with a byte.
     Ctx fn cuMemsetD8_v2 [cuMemsetD8_v2_ptds]: (dst: u64, v: u8, n: usize) |w| {

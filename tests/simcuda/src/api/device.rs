@@ -6,13 +6,14 @@ use crate::codes::INVALID_VALUE;
 const NAME: &[u8] = b"Simulated CUDA device\0";
 
 /// Values of the attributes that programs of this repository look at; every other known attribute is 0.
-fn attribute(number: i32) -> Option<i32> {
+fn attribute(number: i32, mapping: bool) -> Option<i32> {
     Some(match number {
-        1 => 1024,                                      // threads per block
-        10 => 32,                                       // warp size
-        16 => 132,                                      // multiprocessors
-        75 => 9,                                        // compute capability, major
-        31 | 41 | 83 | 89 | 102 | 103 | 115 | 124 => 1, // concurrent kernels, unified addressing, managed, VMM, fd, pools, dma-buf
+        102 | 103 | 110 => i32::from(mapping), // virtual memory management, by descriptor, for other devices
+        1 => 1024,                             // threads per block
+        10 => 32,                              // warp size
+        16 => 132,                             // multiprocessors
+        75 => 9,                               // compute capability, major
+        31 | 41 | 83 | 89 | 115 | 124 => 1, // concurrent kernels, unified addressing, managed, pools, dma-buf
         _ if (1..=150).contains(&number) => 0,
         _ => return None,
     })
@@ -76,7 +77,7 @@ driver! {
     Init fn cuDeviceGetAttribute: (value: *mut i32, number: i32, device: i32) |w| {
         want(value)?;
         w.device(device)?;
-        give(value, attribute(number).ok_or(INVALID_VALUE)?);
+        give(value, attribute(number, w.config.mapping).ok_or(INVALID_VALUE)?);
         Ok(())
     }
 

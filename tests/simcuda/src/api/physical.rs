@@ -1,4 +1,4 @@
-//! The virtual memory functions.
+//! The virtual memory functions. As strict about captures as `cuMemAlloc`, which was seen; of these that was not tried.
 
 use super::{give, want};
 use crate::area::CHUNK;
@@ -50,6 +50,7 @@ driver! {
         if flags != 0 {
             return Err(INVALID_VALUE);
         }
+        w.check_unsafe()?;
         give(pointer, w.reserve(size as u64, align as u64, hint)?);
         Ok(())
     }
@@ -64,7 +65,10 @@ driver! {
         if flags != 0 {
             return Err(INVALID_VALUE);
         }
-        let h = w.create_physical(device, size as u64)?;
+        w.check_unsafe()?;
+        // SAFETY: `device_of` has found properties there.
+        let rdma = unsafe { prop.read() }.flags[1] != 0;
+        let h = w.create_physical(device, size as u64, rdma)?;
         w.spend(crate::costs::create(size as u64));
         give(handle, h);
         Ok(())
@@ -72,6 +76,7 @@ driver! {
 
     /// Gives one reference back.
     Init fn cuMemRelease: (handle: u64) |w| {
+        w.check_unsafe()?;
         let size = w.handles.get(&handle).map_or(0, |h| h.size);
         w.release_physical(handle)?;
         w.spend(crate::costs::release(size));
@@ -83,11 +88,15 @@ driver! {
         if flags != 0 {
             return Err(INVALID_VALUE);
         }
+        w.check_unsafe()?;
         w.map(pointer, size as u64, offset as u64, handle)
     }
 
     /// Takes mappings away, at once.
-    Init fn cuMemUnmap: (pointer: u64, size: usize) |w| { w.unmap(pointer, size as u64) }
+    Init fn cuMemUnmap: (pointer: u64, size: usize) |w| {
+        w.check_unsafe()?;
+        w.unmap(pointer, size as u64)
+    }
 
     /// Sets access rights of mappings. The cost is per handle.
     Init fn cuMemSetAccess: (pointer: u64, size: usize, access: *const Access, count: usize) |w| {
@@ -97,8 +106,12 @@ driver! {
         for a in all.iter().filter(|a| a.location_kind == ON_DEVICE) {
             w.device(a.location)?;
         }
-        let n = w.set_access(pointer, size as u64, all.iter().any(|a| a.flags != 0))?;
-        w.spend(n.saturating_sub(1) * 36_000);
+        w.check_unsafe()?;
+        let mut handles = 0;
+        for a in all.iter().filter(|a| a.location_kind == ON_DEVICE) {
+            handles += w.set_access(pointer, size as u64, a.location, a.flags != 0)?;
+        }
+        w.spend(handles.saturating_sub(1) * 36_000);
         Ok(())
     }
 
@@ -106,7 +119,7 @@ driver! {
     Init fn cuMemGetAccess: (flags: *mut u64, _location: *const [i32; 2], pointer: u64) |w| {
         want(flags)?;
         let (_, m) = w.mapping(pointer).ok_or(INVALID_VALUE)?;
-        give(flags, if m.access { 3 } else { 0 });
+        give(flags, if m.access.is_empty() { 0 } else { 3 });
         Ok(())
     }
 
@@ -134,8 +147,9 @@ driver! {
     Init fn cuMemRetainAllocationHandle: (handle: *mut u64, pointer: u64) |w| {
         want(handle)?;
         let (_, m) = w.mapping(pointer).ok_or(INVALID_VALUE)?;
-        w.handles.get_mut(&m.handle).ok_or(INVALID_VALUE)?.refs += 1;
-        give(handle, m.handle);
+        let mapped = m.handle;
+        w.handles.get_mut(&mapped).ok_or(INVALID_VALUE)?.refs += 1;
+        give(handle, mapped);
         Ok(())
     }
 

@@ -40,7 +40,7 @@ driver! {
         Ok(())
     }
 
-    /// A descriptor for a range inside one allocation or mapping.
+    /// A descriptor for a range inside one allocation, or mapped throughout inside one reservation by memory made for it.
     Ctx fn cuMemGetHandleForAddressRange: (handle: *mut i32, pointer: u64, size: usize, kind: i32, flags: u64) |w| {
         want(handle)?;
         if kind != 1 || flags & !1 != 0 || size == 0 || !pointer.is_multiple_of(4096) || !size.is_multiple_of(4096) {
@@ -58,11 +58,16 @@ driver! {
             give(handle, crate::ipc::descriptor(&bytes)?);
             return Ok(());
         }
-        let (base, m) = w.mapping(pointer).ok_or(INVALID_VALUE)?;
-        if end > base + m.size {
-            return Err(INVALID_VALUE);
+        let (mut at, mut first) = (pointer, 0);
+        while at < end {
+            let (base, m) = w.mapping(at).ok_or(INVALID_VALUE)?;
+            if !w.handles.get(&m.handle).is_some_and(|h| h.rdma) {
+                return Err(NOT_SUPPORTED);
+            }
+            first = if first == 0 { m.handle } else { first };
+            at = base + m.size;
         }
-        give(handle, w.export_physical(m.handle)?);
+        give(handle, w.export_physical(first)?);
         Ok(())
     }
 }

@@ -6,6 +6,7 @@
 mod captures;
 mod contexts;
 mod lookup;
+mod mapping;
 mod memory;
 mod order;
 mod process;

@@ -1,0 +1,181 @@
+"""Whole PyTorch training jobs with random weights: what an allocator costs or saves a real program.
+
+`jobs.py JOB STEPS [DEVICE]` with JOB among
+  gpt     a language model of 12 layers: AMP, batches of variable length, activation checkpointing every third step
+  resnet  a residual net of 50 layers: AMP with gradient scaling, images of variable size, an evaluation every eighth step
+  unet    a U-Net: AMP, images of variable height and width
+The same steps are done twice over the same inputs; the first time loads kernels and fills caches. Printed are
+  TIME FIRST SECOND    milliseconds a step in each
+  LOSS VALUE           of the last step, for the reader
+  MEMORY MIB           most that PyTorch's own allocator reserved (0 if its cache is off)
+"""
+
+import os
+import random
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/gpu"))
+from torch_jobs import CONTEXT, VOCABULARY, Gpt  # noqa: E402
+
+DEVICE = sys.argv[3] if len(sys.argv) > 3 else "cuda"
+
+
+def gpt():
+    """Returns a step."""
+    model = Gpt().to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
+
+    def step(i, rng):
+        batch, length = rng.choice([4, 8, 12]), rng.randrange(64, CONTEXT)
+        tokens = torch.randint(0, VOCABULARY, (batch, length + 1), device=DEVICE)
+        with torch.autocast(DEVICE, torch.bfloat16):
+            logits = model(tokens[:, :-1], save_memory=i % 3 == 0)
+            loss = F.cross_entropy(logits.float().view(-1, VOCABULARY), tokens[:, 1:].reshape(-1))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
+
+    return step
+
+
+class Bottleneck(nn.Module):
+    """Three convolutions beside a short cut; the middle one may halve the image."""
+
+    def __init__(self, inputs, width, stride):
+        super().__init__()
+        outputs = 4 * width
+        self.path = nn.Sequential(
+            nn.Conv2d(inputs, width, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True),
+            nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True),
+            nn.Conv2d(width, outputs, 1, bias=False), nn.BatchNorm2d(outputs),
+        )  # fmt: skip
+        self.short = nn.Identity()
+        if stride != 1 or inputs != outputs:
+            self.short = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x):
+        return F.relu(self.path(x) + self.short(x), inplace=True)
+
+
+def residual_net():
+    """The 50 layers of the usual plan: 3, 4, 6 and 3 blocks of rising width."""
+    layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+    inputs = 64
+    for stage, blocks in enumerate([3, 4, 6, 3]):
+        width = 64 << stage
+        for block in range(blocks):
+            layers.append(Bottleneck(inputs, width, 2 if stage and block == 0 else 1))
+            inputs = 4 * width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 1000))
+
+
+def resnet():
+    """Returns a step."""
+    model = residual_net().to(DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+    scaler = torch.amp.GradScaler(DEVICE)
+
+    def step(i, rng):
+        side, batch = rng.choice([160, 192, 224, 256, 288]), rng.choice([16, 24, 32])
+        images = torch.randn(batch, 3, side, side, device=DEVICE)
+        labels = torch.randint(0, 1000, (batch,), device=DEVICE)
+        with torch.autocast(DEVICE, torch.float16 if DEVICE == "cuda" else torch.bfloat16):
+            loss = F.cross_entropy(model(images), labels)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad(set_to_none=True)
+        if i % 8 == 7:
+            model.eval()
+            with torch.no_grad():
+                model(torch.randn(64, 3, 224, 224, device=DEVICE)).argmax(1).cpu()
+            model.train()
+        return loss.detach()
+
+    return step
+
+
+def double_convolution(inputs, outputs):
+    """What stands at every level of the U-Net."""
+    layers = []
+    for channels in (inputs, outputs):
+        layers += [nn.Conv2d(channels, outputs, 3, padding=1), nn.GroupNorm(8, outputs), nn.SiLU()]
+    return nn.Sequential(*layers)
+
+
+class Unet(nn.Module):
+    """Four levels down, three up, each with what was there on the way down beside it."""
+
+    def __init__(self, width=64):
+        super().__init__()
+        self.down = nn.ModuleList(
+            double_convolution(i, o) for i, o in [(4, width), (width, 2 * width), (2 * width, 4 * width), (4 * width, 8 * width)]
+        )
+        self.up = nn.ModuleList(
+            double_convolution(i, o) for i, o in [(12 * width, 4 * width), (6 * width, 2 * width), (3 * width, width)]
+        )
+        self.out = nn.Conv2d(width, 4, 1)
+
+    def forward(self, x):
+        beside = []
+        for level in self.down:
+            if len(beside):
+                x = F.avg_pool2d(x, 2)
+            x = level(x)
+            beside.append(x)
+        beside.pop()
+        for level in self.up:
+            x = level(torch.cat([F.interpolate(x, scale_factor=2.0), beside.pop()], 1))
+        return self.out(x)
+
+
+def unet():
+    """Returns a step."""
+    model = Unet().to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
+
+    def step(i, rng):
+        height, width = (rng.choice([64, 96, 128, 160, 192]) for _ in range(2))
+        images = torch.randn(rng.choice([2, 4, 6]), 4, height, width, device=DEVICE)
+        with torch.autocast(DEVICE, torch.bfloat16):
+            loss = F.mse_loss(model(images).float(), images)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
+
+    return step
+
+
+def wait():
+    """For the device."""
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
+def main():
+    name, steps = sys.argv[1], int(sys.argv[2])
+    torch.manual_seed(1)
+    step = {"gpt": gpt, "resnet": resnet, "unet": unet}[name]()
+    times = []
+    for _ in range(2):
+        torch.manual_seed(2)
+        rng = random.Random(3)
+        wait()
+        start = time.perf_counter()
+        for i in range(steps):
+            loss = step(i, rng)
+        wait()
+        times.append((time.perf_counter() - start) / steps * 1e3)
+    print(f"TIME {times[0]:.2f} {times[1]:.2f}")
+    print(f"LOSS {loss.item():.4f}")
+    print(f"MEMORY {torch.cuda.max_memory_reserved() >> 20 if DEVICE == 'cuda' else 0}", flush=True)
+
+
+main()

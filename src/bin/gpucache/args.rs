@@ -1,0 +1,190 @@
+//! The grammar of the command line. Help, completions and manual pages are made from it.
+
+// These comments are what a terminal shows, where backticks are none.
+#![allow(clippy::doc_markdown)]
+
+use clap::{Args as Arguments, Parser, Subcommand, ValueHint};
+use clap_complete::Shell;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Runs CUDA programs on a caching memory pool under a cap, and reads its reports.
+#[derive(Parser)]
+#[command(name = "gpucache", version, max_term_width = 100, propagate_version = true)]
+pub struct Args {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Run a program with the library preloaded
+    #[command(after_help = RUN_NOTES)]
+    Run(Run),
+    /// Show report files
+    Report(Show),
+    /// Show what changed between two reports
+    #[command(after_help = DIFF_NOTES)]
+    Diff(Diff),
+    /// Show the reports of one job's processes together
+    Merge(Merge),
+    /// Check whether the library works here, and on a program
+    #[command(
+        after_help = "The status is 0 if nothing fails, 1 if anything does, 2 if the question makes no sense."
+    )]
+    Doctor(Doctor),
+    /// Print where the library is
+    Path(Place),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page, or write one for each command
+    Man {
+        /// Write the pages into this folder instead
+        #[arg(long = "into", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+        folder: Option<PathBuf>,
+    },
+}
+
+const RUN_NOTES: &str = "\
+The program takes the tool's place (exec): status, signals, terminal and standard streams are its own. \
+With --html the tool stays as its parent to write the page, passes signals on, and ends as the program did.
+
+The status is the program's, or 125 if the tool fails, 126 if the program cannot be run, 127 if it is not found.
+
+What is in LD_PRELOAD and GPUCACHE_CONF already stays in force; an option wins over the same key there.";
+
+const DIFF_NOTES: &str = "\
+The status is 0, or with --exit-code 1 if memory figures, counts or settings differ; 2 on trouble. \
+Times differ from run to run and never decide.";
+
+/// Where the library is.
+#[derive(Arguments, Clone, Default)]
+pub struct Place {
+    /// The library; default: GPUCACHE_LIB, else beside the tool, in ../lib, or in cargo's target folders
+    #[arg(long = "lib", value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub lib: Option<PathBuf>,
+}
+
+#[derive(Arguments)]
+pub struct Run {
+    /// Cap in bytes: 8GiB, 8192MiB, or one for each device: [0:8GiB,1:0.25]
+    #[arg(long, value_name = "SIZE")]
+    pub limit: Option<String>,
+    /// Cap as a share of each device's memory, from 0 to 1
+    #[arg(long, value_name = "SHARE")]
+    pub fraction: Option<String>,
+    /// Write the report as JSON to this file; %p stands for the process id, %h %e %t %q{VAR} as in GPUCACHE_REPORT
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub report: Option<OsString>,
+    /// Write the report as a page to this file when the program has ended (and the JSON beside it, without --report)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub html: Option<PathBuf>,
+    /// Any setting of GPUCACHE_CONF; may be given several times
+    #[arg(long, value_name = "KEY:VALUE")]
+    pub conf: Vec<String>,
+    /// What the library says about its own working: off, error, warn, info, debug or trace
+    #[arg(long, value_name = "LEVEL")]
+    pub log: Option<String>,
+    #[command(flatten)]
+    pub place: Place,
+    /// Print the environment that the program would get from the tool, and do not run it
+    #[arg(long)]
+    pub print: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
+    pub program: Vec<OsString>,
+}
+
+#[derive(Arguments)]
+pub struct Show {
+    /// Report files (JSON); - reads the standard input
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub files: Vec<PathBuf>,
+    /// As JSON; of several files, an array
+    #[arg(long, conflicts_with = "html")]
+    pub json: bool,
+    /// As a page, written to this file
+    #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath)]
+    pub html: Option<PathBuf>,
+}
+
+#[derive(Arguments)]
+pub struct Diff {
+    /// The earlier report
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub a: PathBuf,
+    /// The later report
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub b: PathBuf,
+    /// Show equal figures too
+    #[arg(long)]
+    pub all: bool,
+    /// Changes up to this many per cent are none
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
+    pub ignore: f64,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+    /// End with status 1 if the reports differ
+    #[arg(long)]
+    pub exit_code: bool,
+}
+
+#[derive(Arguments)]
+pub struct Merge {
+    /// Report files, one for each process
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub files: Vec<PathBuf>,
+    /// As JSON
+    #[arg(long, conflicts_with = "html")]
+    pub json: bool,
+    /// As a page, written to this file
+    #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath)]
+    pub html: Option<PathBuf>,
+}
+
+#[derive(Arguments)]
+pub struct Doctor {
+    /// Whether this program would be intercepted
+    #[arg(value_hint = ValueHint::CommandName)]
+    pub program: Option<OsString>,
+    /// Whether anything escaped in this report; may be given several times
+    #[arg(long = "report", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub reports: Vec<PathBuf>,
+    #[command(flatten)]
+    pub place: Place,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_grammar_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn what_follows_the_program_is_the_programs() {
+        for line in [
+            &["gpucache", "run", "--limit", "8GiB", "python", "--limit", "x"][..],
+            &["gpucache", "run", "--limit", "8GiB", "--", "python", "--limit", "x"],
+        ] {
+            let Command::Run(run) = Args::try_parse_from(line).ok().unwrap().command else { panic!() };
+            assert_eq!(run.limit.as_deref(), Some("8GiB"));
+            assert_eq!(run.program, ["python", "--limit", "x"]);
+        }
+    }
+
+    #[test]
+    fn a_mistyped_option_is_answered_with_the_nearest() {
+        let error = Args::try_parse_from(["gpucache", "run", "--limt", "8GiB", "python"]).err().unwrap();
+        assert!(error.to_string().contains("'--limit'"), "{error}");
+        let error = Args::try_parse_from(["gpucache", "reprot", "x"]).err().unwrap();
+        assert!(error.to_string().contains("'report'"), "{error}");
+    }
+}

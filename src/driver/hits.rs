@@ -1,0 +1,113 @@
+//! What is served without the heap's lock: from the calling thread's cache, and back into it.
+//!
+//! A thread whose blocks go round its cache meets the lock only when a ring runs empty or full, a batch at a time. What the
+//! heap then lacks is in the caches: the ladder drains them before it gives a request up for more memory.
+
+use super::books::Change;
+use super::server::{ROTATED_MAX, Server};
+use super::{CuResult, Gpu};
+use crate::pool::{CACHED_MAX, Cache, Drain, Fit, Kept, Popped, cached_need, local};
+
+impl<G: Gpu> Server<G> {
+    /// The calling thread's cache of this pool.
+    #[inline(always)]
+    pub(super) fn cache(&self) -> Option<&'static Cache> {
+        let caches = self.caches;
+        local::find(self.owner, || caches.enter())
+    }
+
+    /// Serves `bytes` from memory that is clean now, without any driver call but a poll now and then.
+    #[inline(always)]
+    pub fn try_hit(&self, bytes: u64) -> Option<u64> {
+        if !self.fence.is_ordered() {
+            return None;
+        }
+        let rounded = if self.rounds { self.tuning.rounding.round(bytes)? } else { bytes };
+        if rounded > CACHED_MAX {
+            return self.take(bytes, rounded, fit_of(rounded), true, false);
+        }
+        let need = cached_need(rounded);
+        let Some(cache) = self.cache() else {
+            return self.take(bytes, rounded, fit_of(rounded), true, false);
+        };
+        match cache.pop(need, bytes, self.fence.retired()) {
+            Popped::Block(address) => Some(address),
+            popped => self.try_further(cache, popped, bytes, need),
+        }
+    }
+
+    /// The ring had nothing at once: ask for what waits in it, fill it from the depot, or go to the heap.
+    #[cold]
+    fn try_further(&self, cache: &Cache, mut popped: Popped, bytes: u64, need: u64) -> Option<u64> {
+        let again = || match cache.pop(need, bytes, self.fence.retired()) {
+            Popped::Block(address) => Ok(address),
+            other => Err(other),
+        };
+        if let Popped::Waiting(epoch) = popped {
+            // Blocks that fill their ring were freed long ago, also where nobody has sealed since. With fewer of them one more
+            // from the heap costs less than a question.
+            let (round, sealed) = (cache.goes_round(need), self.fence.newest_sealed() > self.fence.retired());
+            if (round || sealed) && cache.may_poll() {
+                if round {
+                    self.fence.refresh(epoch);
+                } else {
+                    self.fence.poll();
+                }
+                match again() {
+                    Ok(address) => return Some(address),
+                    Err(other) => popped = other,
+                }
+                cache.polled_in_vain();
+            }
+        }
+        let empty = popped == Popped::Empty;
+        if empty
+            && self.caches.refill(cache, need, self.fence.retired())
+            && let Ok(address) = again()
+        {
+            return Some(address);
+        }
+        self.take(bytes, need, fit_of(need), true, empty)
+    }
+
+    /// A free has put its block into the calling thread's cache. Calls nothing but, once in so many frees, for a seal.
+    ///
+    /// # Errors
+    /// The error that the context has failed with: the driver would answer with it, too.
+    #[inline(always)]
+    pub fn keep(&self, kept: Kept<'_>) -> Result<(), CuResult> {
+        if self.tuning.free_sync {
+            self.fence.host_wait(self.ctx());
+        }
+        if let Some(due) = kept.put(self.fence.current()) {
+            self.turn(due);
+        }
+        self.sticky_error().map_or(Ok(()), Err)
+    }
+
+    /// So many frees have gone by: seals if that is due, and leaves figures for those who watch, for whom the heap would not
+    /// change as long as everything goes round in caches.
+    #[cold]
+    fn turn(&self, due: bool) {
+        if due {
+            self.fence.seal();
+        }
+        self.note(&self.inner.lock());
+        (self.books.changed)(self.books.device, Change::Counted);
+    }
+
+    /// Takes cached blocks back into the heap: those that could serve a request like this, or all.
+    pub(super) fn drain(&self, which: Drain) {
+        let mut inner = self.inner.lock();
+        self.drain_locked(&mut inner.heap, which);
+    }
+
+    pub(super) fn drain_locked(&self, heap: &mut crate::pool::Heap, which: Drain) {
+        self.caches.drain(heap, which, || self.fence.current());
+    }
+}
+
+/// Blocks that go round do so through whatever is clean; larger ones are not cut before pending memory has been looked at.
+pub(super) fn fit_of(rounded: u64) -> Fit {
+    if rounded <= ROTATED_MAX { Fit::Any } else { Fit::Tight }
+}

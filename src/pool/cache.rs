@@ -1,0 +1,394 @@
+//! One thread's cache of one heap: blocks that the thread has freed and takes again without a lock, two exchanges a pair.
+//!
+//! Small blocks stand in a ring per size class. Larger ones, up to 1 MiB, stand in a few rings of one exact size each; a size
+//! finds its ring by a hash, and takes an empty one over. What all caches may hold together is bounded: a cache has a
+//! grant, which it enlarges in steps from what the process has left.
+
+use super::Epoch;
+use super::classes::{CLASSES, GRANULE, SMALL_MAX, class, class_of};
+use super::heap::Heap;
+use super::index::{Claimed, Index};
+use super::record::{Arena, Id, Place};
+use super::ring::{Moved, Next, Ring};
+use super::tally::Tally;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Blocks up to this size are cached.
+pub const CACHED_MAX: u64 = 1 << 20;
+/// Bytes that the caches of the process may hold together, and one of them.
+const TOTAL: u64 = 32 << 20;
+const EACH: u64 = TOTAL / 2;
+/// Grants grow by steps of this many bytes.
+const STEP: u64 = 128 << 10;
+
+/// Rings for exact sizes above the classes.
+const LARGE_BITS: u32 = 4;
+const LARGE: usize = 1 << LARGE_BITS;
+pub(super) const RINGS: usize = CLASSES + LARGE;
+/// Cells of a ring.
+const CELLS: u32 = 32;
+/// Frees that find their ring taken by another size before it changes hands.
+const PATIENCE: u32 = 16;
+/// Objects taken from the heap at once when a ring is empty.
+pub(super) const LENT: u32 = 16;
+
+/// Frees between two seals: larger blocks, of which fewer go round, count for more.
+const SEAL_EVERY: u32 = 32;
+const WEIGHTS: [(u64, u32); 2] = [(SMALL_MAX, 1), (512 << 10, 2)];
+const LAST_WEIGHT: u32 = 4;
+/// Allocations between two looks at the sealed epochs once a look was in vain.
+const POLL_EVERY: u32 = 16;
+
+const _: () = assert!(RINGS as u32 * CELLS <= 1 << Place::CELL_BITS, "every cell has a number");
+
+/// The cache of one thread for one heap. All but [`Cache::owner`] is for the thread that has it.
+#[repr(align(128))]
+pub struct Cache {
+    owner: u32,
+    /// Whether a thread has it.
+    pub(super) taken: AtomicBool,
+    index: &'static Index,
+    bytes: AtomicU64,
+    granted: AtomicU64,
+    to_seal: AtomicU32,
+    to_poll: AtomicU32,
+    /// The epoch at which this thread would have sealed last; 0 before.
+    seen_epoch: AtomicU64,
+    pub(super) tally: Tally,
+    /// Exact sizes, and how often another size has met them.
+    sizes: [AtomicU64; LARGE],
+    conflicts: [AtomicU32; LARGE],
+    rings: [Ring; RINGS],
+}
+
+/// What a cache has for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Popped {
+    /// A block: its address.
+    Block(u64),
+    /// Only blocks that are pending, the oldest under this epoch.
+    Waiting(Epoch),
+    /// Nothing.
+    Empty,
+}
+
+/// A block that its free has put into a cache, all but the epoch: [`Kept::put`] must follow.
+#[must_use = "the block leaks unless it is put"]
+pub struct Kept<'a> {
+    cache: &'a Cache,
+    ring: usize,
+    id: Id,
+    size: u64,
+    requested: u64,
+}
+
+/// What came of a free that tried a cache first.
+pub enum Freed<'a> {
+    /// A cache has the block.
+    Kept(Kept<'a>),
+    /// The free has the block.
+    Claimed(Claimed),
+    /// Nothing was done.
+    No,
+}
+
+fn load(figure: &AtomicU64) -> u64 {
+    figure.load(Ordering::Relaxed)
+}
+
+impl Cache {
+    // No part of the frame of a thread's first allocation, which goes on from there.
+    #[inline(never)]
+    pub(super) fn new(number: u32, owner: u32, index: &'static Index) -> Box<Cache> {
+        let rings = std::array::from_fn(|ring| Ring::new(number, ring as u32 * CELLS, CELLS));
+        Box::new(Cache {
+            owner,
+            taken: AtomicBool::new(true),
+            index,
+            bytes: AtomicU64::new(0),
+            granted: AtomicU64::new(0),
+            to_seal: AtomicU32::new(SEAL_EVERY),
+            to_poll: AtomicU32::new(0),
+            seen_epoch: AtomicU64::new(0),
+            tally: Tally::default(),
+            sizes: [const { AtomicU64::new(0) }; LARGE],
+            conflicts: [const { AtomicU32::new(0) }; LARGE],
+            rings,
+        })
+    }
+
+    /// Number of the heap whose blocks it caches.
+    #[inline]
+    pub fn owner(&self) -> u32 {
+        self.owner
+    }
+
+    /// Leaves the cache, with what is in it, to whichever thread asks for one next.
+    pub fn leave(&self) {
+        self.taken.store(false, Ordering::Release);
+    }
+
+    fn large(size: u64) -> usize {
+        ((size / GRANULE) as u32).wrapping_mul(0x9E37_79B1) as usize >> (u32::BITS - LARGE_BITS)
+    }
+
+    /// The ring that holds blocks for a request of `need` bytes, a multiple of 512, and the size of those blocks.
+    #[inline(always)]
+    fn ring_for(&self, need: u64) -> Option<(usize, u64)> {
+        if need <= SMALL_MAX {
+            let number = class_of(need);
+            return Some((number, u64::from(class(number).size)));
+        }
+        let at = Cache::large(need);
+        (load(&self.sizes[at]) == need).then_some((CLASSES + at, need))
+    }
+
+    /// The ring that a block of `size` bytes may go to.
+    #[inline(always)]
+    fn ring_of(&self, size: u64) -> Option<usize> {
+        if size <= SMALL_MAX {
+            // A block in a hole may be of a size that no class has.
+            let number = class_of(size);
+            return (u64::from(class(number).size) == size).then_some(number);
+        }
+        if size > CACHED_MAX {
+            return None;
+        }
+        let at = Cache::large(size);
+        let ring = CLASSES + at;
+        if load(&self.sizes[at]) != size {
+            if self.rings[ring].len() != 0 {
+                return None;
+            }
+            self.conflicts[at].store(0, Ordering::Relaxed);
+            self.sizes[at].store(size, Ordering::Relaxed);
+        }
+        Some(ring)
+    }
+
+    fn size_of(&self, ring: usize) -> u64 {
+        if ring < CLASSES { u64::from(class(ring).size) } else { load(&self.sizes[ring - CLASSES]) }
+    }
+
+    /// A block for a request that is to get `need` bytes, a multiple of 512; epochs up to `retired` are over.
+    #[inline(always)]
+    pub fn pop(&self, need: u64, requested: u64, retired: Epoch) -> Popped {
+        let Some((ring, size)) = self.ring_for(need) else { return Popped::Empty };
+        let arena = &self.index.arena;
+        let (next, passed) = self.rings[ring].pop(arena, retired);
+        let popped = match next {
+            Next::Block(id, addr) => {
+                let record = arena.get(id);
+                record.set_requested(requested);
+                // Above the numbers that the heap gives, and no other's.
+                record
+                    .set_serial((u64::from(self.number()) + 1) << 38 | self.tally.allocs() & ((1 << 38) - 1));
+                self.tally.alloc(size, requested);
+                self.shrink(size);
+                Popped::Block(addr)
+            }
+            Next::Waiting(epoch) => Popped::Waiting(epoch),
+            Next::Empty => Popped::Empty,
+        };
+        if passed > 0 {
+            self.shrink(size * u64::from(passed));
+        }
+        popped
+    }
+
+    fn number(&self) -> u32 {
+        self.rings[0].cache()
+    }
+
+    #[inline]
+    fn shrink(&self, bytes: u64) {
+        self.bytes.store(load(&self.bytes) - bytes, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn grow(&self, bytes: u64) {
+        self.bytes.store(load(&self.bytes) + bytes, Ordering::Relaxed);
+    }
+
+    /// Whether `bytes` more may be cached.
+    #[inline]
+    fn has_room(&self, bytes: u64) -> bool {
+        load(&self.bytes) + bytes <= load(&self.granted) || self.ask(bytes)
+    }
+
+    /// Enlarges the grant.
+    #[cold]
+    fn ask(&self, bytes: u64) -> bool {
+        let missing = load(&self.bytes) + bytes - load(&self.granted);
+        let step = missing.next_multiple_of(STEP);
+        if load(&self.granted) + step > EACH || !self.index.cached.reserve(step) {
+            return false;
+        }
+        self.granted.store(load(&self.granted) + step, Ordering::Relaxed);
+        true
+    }
+
+    /// How many blocks of the ring for `need` the heap or the depot may add, at most `most`; with the ring.
+    pub(super) fn vacancy(&self, need: u64, most: u32) -> Option<(&Ring, u64, u32)> {
+        let (ring, size) = self.ring_for(need).filter(|(ring, _)| *ring < CLASSES)?;
+        let mut vacant = (self.rings[ring].capacity() - self.rings[ring].len()).min(most);
+        while vacant > 0 && !self.has_room(size * u64::from(vacant)) {
+            vacant /= 2;
+        }
+        (vacant > 0).then_some((&self.rings[ring], size, vacant))
+    }
+
+    /// Counts blocks that were added.
+    pub(super) fn added(&self, bytes: u64) {
+        self.grow(bytes);
+    }
+
+    /// Whether a look at the sealed epochs is due for a request whose blocks wait.
+    pub fn may_poll(&self) -> bool {
+        let left = self.to_poll.load(Ordering::Relaxed);
+        self.to_poll.store(left.saturating_sub(1), Ordering::Relaxed);
+        left == 0
+    }
+
+    /// That look was in vain.
+    pub fn polled_in_vain(&self) {
+        self.to_poll.store(POLL_EVERY, Ordering::Relaxed);
+    }
+
+    /// Whether the ring for `need` is nearly full, or as full as it may get: its blocks go round, and more of them
+    /// would not help.
+    pub fn goes_round(&self, need: u64) -> bool {
+        self.ring_for(need).is_some_and(|(ring, size)| {
+            self.rings[ring].len() * 8 >= self.rings[ring].capacity() * 7 || !self.has_room(size)
+        })
+    }
+
+    /// Which ring to make room in after a block of `size` bytes found none, and how many cells: half of a full ring; all of
+    /// one that has kept another size waiting for long.
+    pub(super) fn crowded(&self, size: u64) -> Option<(usize, u32)> {
+        if let Some(ring) = self.ring_of(size) {
+            let cells = &self.rings[ring];
+            return cells.is_full().then_some((ring, cells.capacity() / 2));
+        }
+        if size <= SMALL_MAX || size > CACHED_MAX {
+            return None;
+        }
+        let at = Cache::large(size);
+        let met = self.conflicts[at].load(Ordering::Relaxed) + 1;
+        self.conflicts[at].store(met, Ordering::Relaxed);
+        (met >= PATIENCE).then_some((CLASSES + at, u32::MAX))
+    }
+
+    /// Takes the oldest `most` cells out of a ring.
+    pub(super) fn remove(&self, ring: usize, most: u32, mut each: impl FnMut(Moved)) {
+        for _ in 0..most {
+            let Some(removed) = self.rings[ring].remove(&self.index.arena) else { break };
+            self.shrink(self.size_of(ring));
+            if let Ok(moved) = removed {
+                each(moved);
+            }
+        }
+    }
+
+    pub(super) fn rings(&self) -> impl Iterator<Item = &Ring> {
+        self.rings.iter()
+    }
+}
+
+impl Index {
+    /// Takes the live block that starts at `addr` from the program into the calling thread's cache of the block's heap,
+    /// which `cache_of` looks up by that heap's number. Of several racing frees of one block exactly one gets it. Without
+    /// room, or where the block is not found at once, nothing is done: [`Index::claim`] decides.
+    #[inline(always)]
+    pub fn keep<'a>(&self, addr: u64, cache_of: impl FnOnce(u32) -> Option<&'a Cache>) -> Freed<'a> {
+        let (id, record) = self.candidate(addr);
+        // Hints, until the exchange has proved that the block is live, and another look that it is still that one.
+        let (owner, size) = (record.owner(), record.size());
+        let Some(cache) = cache_of(owner) else { return Freed::No };
+        let Some(ring) = cache.ring_of(size) else { return Freed::No };
+        let cells = &cache.rings[ring];
+        if cells.is_full() || !cache.has_room(size) || !cells.accept(record, addr) {
+            return Freed::No;
+        }
+        if record.owner() != owner || record.size() != size {
+            return self.keep_not(addr, id, cells);
+        }
+        Freed::Kept(Kept { cache, ring, id, size, requested: record.requested() })
+    }
+
+    #[cold]
+    fn keep_not<'a>(&self, addr: u64, id: Id, ring: &Ring) -> Freed<'a> {
+        let record = self.arena.get(id);
+        if ring.reject(record, addr) { Freed::Claimed(Claimed::new(id, addr, record)) } else { Freed::No }
+    }
+}
+
+impl Kept<'_> {
+    /// Number of the heap that the block belongs to.
+    #[inline]
+    pub fn owner(&self) -> u32 {
+        self.cache.owner
+    }
+
+    /// The block can be handed out again once `epoch`, which is read now, is over. After so many frees of this thread, says
+    /// whether to seal: if nobody has sealed meanwhile.
+    #[inline(always)]
+    pub fn put(self, epoch: Epoch) -> Option<bool> {
+        let Kept { cache, ring, id, size, requested } = self;
+        cache.rings[ring].publish(id, epoch);
+        cache.grow(size);
+        cache.tally.free(size, requested);
+        let weight =
+            WEIGHTS.iter().find(|(upto, _)| size <= *upto).map_or(LAST_WEIGHT, |(_, weight)| *weight);
+        let left = cache.to_seal.load(Ordering::Relaxed);
+        if left > weight {
+            cache.to_seal.store(left - weight, Ordering::Relaxed);
+            return None;
+        }
+        cache.to_seal.store(SEAL_EVERY, Ordering::Relaxed);
+        let seen = load(&cache.seen_epoch);
+        let due = seen == epoch || seen == 0;
+        // The seal that is due ends this epoch.
+        cache.seen_epoch.store(if due { epoch + 1 } else { epoch }, Ordering::Relaxed);
+        Some(due)
+    }
+}
+
+impl Heap {
+    /// Lets the heap's books know what the cache's thread has counted. By that thread.
+    pub fn settle(&mut self, cache: &Cache) {
+        self.clock += cache.tally.settle(&mut self.gauges);
+    }
+
+    /// Gives the cache some more clean objects of the slab that the object at `addr` is of, which serves requests of
+    /// `need` bytes. By the cache's thread.
+    pub fn lend(&mut self, cache: &Cache, addr: u64, need: u64) {
+        let Some((ring, size, vacant)) = cache.vacancy(need, LENT) else { return };
+        let mut lent = 0;
+        self.lend_objects(addr, vacant, |arena: &Arena, id| {
+            let record = arena.get(id);
+            ring.put(record, id, record.addr(), 0);
+            lent += size;
+        });
+        cache.added(lent);
+    }
+}
+
+/// Bytes that caches hold by grant, and the depots by content.
+#[derive(Default)]
+pub(super) struct Cached(AtomicU64);
+
+impl Cached {
+    pub const fn new() -> Cached {
+        Cached(AtomicU64::new(0))
+    }
+
+    pub fn reserve(&self, bytes: u64) -> bool {
+        let add = |held: u64| held.checked_add(bytes).filter(|held| *held <= TOTAL);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+    }
+
+    pub fn release(&self, bytes: u64) {
+        self.0.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}

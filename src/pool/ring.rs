@@ -1,0 +1,334 @@
+//! A ring of cached blocks of one size: what one thread has freed, oldest first, to be handed out again by the same thread.
+//!
+//! No lock guards it. The record's word is the arbiter: a block belongs to the cell that its word names, and whoever moves
+//! the word by a compare-exchange has the block.
+//!
+//! | step | by | how |
+//! |---|---|---|
+//! | free | the ring's thread | exchanges `Live` for `Cached` at the cell behind the last one, reads the epoch, publishes both in the cell |
+//! | hand out | the ring's thread | takes the first cell out of the ring if its epoch is over; exchanges `Cached` for `Live` |
+//! | drain | any thread that holds the heap's lock | exchanges `Cached` for `Cached` at [`Place::BETWEEN`]; leaves ring and cell as they are |
+//! | clear | the heap's lock holder, when the context has died | overwrites the words |
+//!
+//! A cell whose block was taken by one of the latter two stays in the ring, and is passed over when its turn comes: its
+//! exchange fails. Only the ring's thread ever makes a word name one of the ring's cells, and it does so for the cell that it
+//! is about to fill. So a cell never mistakes a block that came back to the thread in another cell for its own.
+
+use super::Epoch;
+use super::record::{Arena, Id, NONE, Place, Record};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// In the place of a cell's epoch: its thread has taken a block from the program and has not said when.
+const UNKNOWN: Epoch = Epoch::MAX;
+
+/// Where records are found.
+pub(super) trait Records {
+    fn get(&self, id: Id) -> &Record;
+}
+
+impl Records for Arena {
+    #[inline(always)]
+    fn get(&self, id: Id) -> &Record {
+        Arena::get(self, id)
+    }
+}
+
+#[derive(Default)]
+struct Cell {
+    epoch: AtomicU64,
+    id: AtomicU32,
+}
+
+/// What is next in a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// A block, now the program's: its record and its address.
+    Block(Id, u64),
+    /// Nothing before this epoch is over.
+    Waiting(Epoch),
+    Empty,
+}
+
+/// A block on its way out of a cache: record, address, and the epoch under which it was freed.
+pub(super) type Moved = (Id, u64, Epoch);
+
+pub(super) struct Ring {
+    /// Cells filled and emptied so far; written by the ring's thread only.
+    tail: AtomicU32,
+    head: AtomicU32,
+    /// Cells before this one have been drained; written under the heap's lock.
+    drained: AtomicU32,
+    mask: u32,
+    cache: u32,
+    first: u32,
+    cells: Box<[Cell]>,
+}
+
+impl Ring {
+    /// A ring of `len` cells, a power of two: those of cache number `cache` from `first` on.
+    pub fn new(cache: u32, first: u32, len: u32) -> Ring {
+        debug_assert!(len.is_power_of_two());
+        let cells = (0..len).map(|_| Cell::default()).collect();
+        let [tail, head, drained] = [const { 0 }; 3].map(AtomicU32::new);
+        Ring { tail, head, drained, mask: len - 1, cache, first, cells }
+    }
+
+    #[inline]
+    fn place(&self, at: u32) -> Place {
+        Place::new(self.cache, self.first + (at & self.mask))
+    }
+
+    #[inline]
+    fn cell(&self, at: u32) -> &Cell {
+        &self.cells[(at & self.mask) as usize]
+    }
+
+    /// Cells in use.
+    #[inline]
+    pub fn len(&self) -> u32 {
+        self.tail.load(Ordering::Relaxed).wrapping_sub(self.head.load(Ordering::Relaxed))
+    }
+
+    /// Number of the cache that it is part of.
+    pub fn cache(&self) -> u32 {
+        self.cache
+    }
+
+    /// Cells in all.
+    pub fn capacity(&self) -> u32 {
+        self.mask + 1
+    }
+
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.len() > self.mask
+    }
+
+    /// Takes the live block at `addr` from the program, as [`Record::claim`] does. By the ring's thread, while the ring is not
+    /// full. [`Ring::publish`] must follow.
+    #[inline]
+    pub fn accept(&self, record: &Record, addr: u64) -> bool {
+        record.cache(addr, self.place(self.tail.load(Ordering::Relaxed)))
+    }
+
+    /// Takes back what [`Ring::accept`] has done; the block is then claimed, unless it was taken meanwhile.
+    pub fn reject(&self, record: &Record, addr: u64) -> bool {
+        record.disown(addr, self.place(self.tail.load(Ordering::Relaxed)))
+    }
+
+    /// Fills the cell of the block that was accepted; `epoch` was read after that.
+    #[inline]
+    pub fn publish(&self, id: Id, epoch: Epoch) {
+        let tail = self.tail.load(Ordering::Relaxed);
+        let cell = self.cell(tail);
+        cell.epoch.store(epoch, Ordering::Release);
+        cell.id.store(id, Ordering::Release);
+        self.tail.store(tail.wrapping_add(1), Ordering::Release);
+    }
+
+    /// Adds a block that is the caller's alone. By the ring's thread, while the ring is not full.
+    pub fn put(&self, record: &Record, id: Id, addr: u64, epoch: Epoch) {
+        record.set_cached(addr, self.place(self.tail.load(Ordering::Relaxed)));
+        self.publish(id, epoch);
+    }
+
+    /// The oldest block for the program, if its epoch is over by `retired`, and how many cells were passed over. By the ring's
+    /// thread.
+    #[inline(always)]
+    pub fn pop(&self, records: &impl Records, retired: Epoch) -> (Next, u32) {
+        let mut passed = 0;
+        loop {
+            let head = self.head.load(Ordering::Relaxed);
+            if head == self.tail.load(Ordering::Relaxed) {
+                return (Next::Empty, passed);
+            }
+            let epoch = self.cell(head).epoch.load(Ordering::Relaxed);
+            if epoch > retired {
+                return (Next::Waiting(epoch), passed);
+            }
+            let id = self.shift(head);
+            if let Some(addr) = records.get(id).revive(self.place(head)) {
+                return (Next::Block(id, addr), passed);
+            }
+            passed += 1;
+        }
+    }
+
+    /// Takes the oldest block out, whatever its epoch; `Err` for a cell that has lost its block. By the ring's thread.
+    pub fn remove(&self, records: &impl Records) -> Option<Result<Moved, ()>> {
+        let head = self.head.load(Ordering::Relaxed);
+        if head == self.tail.load(Ordering::Relaxed) {
+            return None;
+        }
+        let epoch = self.cell(head).epoch.load(Ordering::Relaxed);
+        let id = self.shift(head);
+        Some(records.get(id).uncache(self.place(head)).map(|addr| (id, addr, epoch)).ok_or(()))
+    }
+
+    /// Takes the cell `head` out of the ring.
+    #[inline]
+    fn shift(&self, head: u32) -> Id {
+        let cell = self.cell(head);
+        // Before the word changes. A drain may still look at this cell with the record in hand, and find the same block here
+        // once more: then it must not take the epoch of this time for that of the next.
+        cell.epoch.store(UNKNOWN, Ordering::Relaxed);
+        self.head.store(head.wrapping_add(1), Ordering::Release);
+        cell.id.load(Ordering::Relaxed)
+    }
+
+    /// Takes every block out, by whoever holds the heap's lock; cells that are being filled or emptied meanwhile may be missed.
+    /// `now` tells the current epoch.
+    pub fn drain(&self, records: &impl Records, now: impl Fn() -> Epoch, mut each: impl FnMut(Moved)) {
+        let tail = self.tail.load(Ordering::Acquire);
+        let used = tail.wrapping_sub(self.head.load(Ordering::Acquire)).min(self.mask + 1);
+        // What an earlier drain has seen is not looked at again: its blocks are gone, though the cells stay.
+        let used = used.min(tail.wrapping_sub(self.drained.load(Ordering::Relaxed)));
+        self.drained.store(tail, Ordering::Relaxed);
+        for back in (1..=used).rev() {
+            let at = tail.wrapping_sub(back);
+            let cell = self.cell(at);
+            let id = cell.id.load(Ordering::Acquire);
+            if id == NONE {
+                continue;
+            }
+            if let Some(addr) = records.get(id).uncache(self.place(at)) {
+                let epoch = cell.epoch.load(Ordering::Acquire);
+                each((id, addr, if epoch == UNKNOWN { now() } else { epoch }));
+            }
+        }
+    }
+
+    /// The records whose blocks the ring holds; for checks, while nothing else happens.
+    pub fn held(&self, records: &impl Records) -> Vec<Id> {
+        let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
+        let cells = (0..tail.wrapping_sub(head)).map(|n| head.wrapping_add(n));
+        let named = cells.map(|at| (self.cell(at).id.load(Ordering::Relaxed), self.place(at)));
+        named
+            .filter(|&(id, place)| records.get(id).is_cached_at(records.get(id).addr(), place))
+            .map(|(id, _)| id)
+            .collect()
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::super::record::State;
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    const ADDR: u64 = 0x7f00_0000_0200;
+
+    /// A ring of one cell, so that a block that comes back meets its old cell; one record; the epoch.
+    struct World {
+        ring: Ring,
+        records: [Record; 2],
+        epoch: AtomicU64,
+        freed_under: AtomicU64,
+    }
+
+    impl Records for [Record; 2] {
+        fn get(&self, id: Id) -> &Record {
+            &self[id as usize]
+        }
+    }
+
+    impl World {
+        fn new() -> Arc<World> {
+            let world = World {
+                ring: Ring::new(3, 0, 1),
+                records: Default::default(),
+                epoch: AtomicU64::new(1),
+                freed_under: AtomicU64::new(0),
+            };
+            world.records[1].set_word(ADDR, State::Live);
+            Arc::new(world)
+        }
+
+        /// A free by the ring's thread in the epoch `epoch`, which has just begun.
+        fn free(&self, epoch: Epoch) -> bool {
+            self.epoch.store(epoch, Ordering::SeqCst);
+            self.freed_under.store(epoch, Ordering::SeqCst);
+            let accepted = self.ring.accept(&self.records[1], ADDR);
+            if accepted {
+                self.ring.publish(1, self.epoch.load(Ordering::SeqCst));
+            }
+            accepted
+        }
+
+        fn drain(&self) -> Option<Moved> {
+            let mut got = None;
+            self.ring.drain(&self.records, || self.epoch.load(Ordering::SeqCst), |moved| got = Some(moved));
+            got
+        }
+    }
+
+    #[test]
+    fn a_drain_takes_a_block_or_leaves_it_and_never_makes_its_free_older() {
+        loom::model(|| {
+            let world = World::new();
+            let drainer = {
+                let world = Arc::clone(&world);
+                thread::spawn(move || {
+                    let got = world.drain();
+                    if let Some((id, addr, epoch)) = got {
+                        assert_eq!((id, addr), (1, ADDR));
+                        // Nobody can have freed it again since.
+                        assert!(
+                            epoch >= world.freed_under.load(Ordering::SeqCst),
+                            "freed later than {epoch}"
+                        );
+                    }
+                    got.is_some()
+                })
+            };
+            let mut mine = world.free(1);
+            assert!(mine, "nobody else frees it");
+            if let (Next::Block(1, ADDR), _) = world.ring.pop(&world.records, 1) {
+                mine = world.free(2);
+                assert!(mine, "it was handed out");
+            } else {
+                mine = false;
+            }
+            let drained = drainer.join().unwrap();
+            let left = world.ring.held(&world.records).len();
+            assert_eq!(usize::from(drained) + left, 1, "in one place");
+            assert!(mine || drained, "only a drain can have taken it");
+        });
+    }
+
+    #[test]
+    fn of_a_free_into_the_ring_and_a_free_past_it_one_wins() {
+        loom::model(|| {
+            let world = World::new();
+            let other = {
+                let world = Arc::clone(&world);
+                thread::spawn(move || world.records[1].claim(ADDR))
+            };
+            let kept = world.free(1);
+            assert!(kept ^ other.join().unwrap());
+            assert_eq!(world.ring.held(&world.records).len(), usize::from(kept));
+        });
+    }
+
+    #[test]
+    fn what_is_cleared_is_neither_handed_out_nor_drained_again() {
+        loom::model(|| {
+            let world = World::new();
+            assert!(world.free(1));
+            let clearer = {
+                let world = Arc::clone(&world);
+                thread::spawn(move || {
+                    // And the record describes a block of the next context at once.
+                    world.records[1].overwrite(0, State::Unused);
+                    world.records[1].overwrite(ADDR + 512, State::Live);
+                })
+            };
+            let (next, _) = world.ring.pop(&world.records, 1);
+            assert!(matches!(next, Next::Block(1, ADDR) | Next::Empty));
+            clearer.join().unwrap();
+            assert_eq!(world.records[1].word(), (ADDR + 512, State::Live));
+            assert!(world.drain().is_none() && !world.ring.accept(&world.records[1], ADDR));
+        });
+    }
+}
