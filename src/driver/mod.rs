@@ -17,6 +17,7 @@
 //! | `glance.rs` | what a passer-by may know of a pool without waiting for it |
 //! | `ladder.rs` | what a miss tries, in order, until only "out of memory" is left |
 //! | `backing.rs`, `carry.rs`, `give.rs` | the range of a pool with `expandable_segments`: when it grows; the calls, and how they are undone; what goes back |
+//! | `collect.rs` | what goes back above the garbage-collection threshold |
 //! | `peers.rs` | which devices may reach whose memory |
 //! | `books.rs` | what all contexts of a device share: account, counts, moments of failure |
 //! | `external.rs` | device memory that the pool does not serve: counted and held under the cap |
@@ -24,6 +25,7 @@
 mod backing;
 pub mod books;
 mod carry;
+mod collect;
 pub mod external;
 pub mod fence;
 pub mod figures;
