@@ -55,6 +55,29 @@ fn a_running_process_does_what_it_is_asked() {
     assert!(written.contains("\"ended_by\": \"exit\""), "the last word: {written}");
 }
 
+/// What a range maps and gives back is in the file at once, too.
+#[test]
+fn a_range_is_followed() {
+    let conf = "expandable_segments:True";
+    let mut talk = Talk::new(&Program::new("talker").preload().conf(conf), "range");
+    talk.tell("alloc 30 1").tell("alloc 30 3");
+    let figures = |talk: &Talk| {
+        let device = talk.report().devices.remove(0);
+        (device.mapped.expect("the figures of a range").mapped_bytes, device)
+    };
+    let (mapped, device) = figures(&talk);
+    assert_eq!((mapped, device.peak.unwrap().reserved_bytes), (120 * MIB, 120 * MIB), "{device:?}");
+    talk.tell("free 4");
+    let (path, ..) = talk.file();
+    assert!(live::ask(&path, Command::EmptyCache, Duration::from_millis(50)).is_err(), "it makes no calls");
+    // Only so many that the question is taken up, and nothing else is written afterwards.
+    talk.tell("alloc 1 16");
+    let (mapped, device) = figures(&talk);
+    assert_eq!(mapped, device.reserved_bytes.current, "{device:?}");
+    assert!((16 * MIB..=18 * MIB).contains(&mapped), "{device:?}");
+    talk.kill();
+}
+
 #[test]
 fn who_is_not_there_is_not_asked() {
     let mut talk = Talk::default("not-asked");
