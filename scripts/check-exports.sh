@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Looks at the built library as the dynamic linker of another machine will:
-#   - it exports exactly the functions of the hook table, the runtime's three, dlsym and the process endings;
+#   - it exports exactly the functions of the hook table, the runtime's three, dlsym, the process endings, and
+#     those of include/gpucache.h;
 #   - it needs no CUDA library, so that it loads where there is none;
 #   - it needs nothing private of glibc, and says which version it needs at least;
 #   - nothing of what only the command-line tool depends on is in it.
@@ -22,6 +23,7 @@ command -v readelf >/dev/null || fail "readelf is missing; it comes with binutil
 expected() {
     # Rows of the table: `    cuMemAlloc_v2 ["cuMemAlloc" @ 3020 legacy] (…`
     sed -nE 's/^ +(cu[A-Za-z0-9_]+) \[".*/\1/p' src/abi/table.rs
+    sed -nE 's/^GPUCACHE_WEAK [^(]*[ *](gpucache_[a-z_]+)\(.*/\1/p' include/gpucache.h
     printf '%s\n' cudaMalloc cudaFree cudaMemGetInfo dlsym _exit _Exit
 }
 

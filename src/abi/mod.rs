@@ -17,8 +17,10 @@
 //! | `vmm.rs`, `arrays.rs`, `graphs.rs` | physical handles, arrays, graph memory (counted) |
 //! | `query.rs`, `identity.rs` | answers that must agree: free and total memory, ranges, attributes, IPC handles |
 //! | `contexts.rs`, `captures.rs` | what ends a context, what opens a capture |
+//! | `api.rs` | what a program calls on purpose: the functions of `include/gpucache.h` |
 //! | `ending.rs` | `_exit`, `_Exit`, `quick_exit` and the finaliser |
 
+pub mod api;
 pub mod arch;
 pub mod arrays;
 pub mod captures;

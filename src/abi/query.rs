@@ -46,12 +46,11 @@ pub unsafe fn total_mem(bytes: *mut usize, device: Device) -> CuResult {
     let result = unsafe { real::cuDeviceTotalMem_v2(bytes, device) };
     if result == CuResult::SUCCESS
         && process::is_active()
-        && let Some(conf) = process::conf()
         && let Ok(device) = u32::try_from(device)
         // SAFETY: written by the successful call.
         && let Some(bytes) = unsafe { bytes.as_mut() }
     {
-        *bytes = conf.limit_for(device, *bytes as u64).bytes as usize;
+        *bytes = contexts::limit(device, *bytes as u64) as usize;
     }
     result
 }

@@ -17,6 +17,7 @@
 //! Only where the answer would be "out of memory" the host waits for the device, as the driver's free does, and moves or
 //! returns what was pending. While a capture is open it cannot.
 
+use super::books::Change;
 use super::server::{Inner, Server};
 use super::{CuResult, Gpu};
 use crate::pool::{Drain, Fit, GRANULE, PAGE, Piece, Plan};
@@ -118,7 +119,7 @@ impl<G: Gpu> Server<G> {
             let Some(_touch) = self.fence.touch().filter(|_| self.is_alive()) else {
                 return Some(Err(CuResult::NOT_SUPPORTED));
             };
-            let _busy = self.backing.busy.lock();
+            let busy = self.backing.busy.lock();
             self.unstick();
             let begun = Instant::now();
             let (plan, mut reservation) = {
@@ -174,6 +175,8 @@ impl<G: Gpu> Server<G> {
                 self.unmap_or_stick(piece);
             }
             self.note_peak();
+            drop(busy);
+            (self.books.changed)(self.books.device, Change::Held);
             if let Some(address) = served {
                 return Some(Ok(address));
             }

@@ -9,6 +9,18 @@ use parking_lot::Mutex;
 /// Moments of failure that are kept for the report.
 const OOMS_KEPT: usize = 16;
 
+/// Something that those who look at a running process should hear of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// Some allocations or frees, or a wait: happens all the time. Nothing is held but what a caller of the pool holds,
+    /// so that commands may be carried out now.
+    Counted,
+    /// The same outside the pool, where anything may be held.
+    External,
+    /// A pool has grown or shrunk, or a request has failed: rare.
+    Held,
+}
+
 /// What all contexts of one device share: the account against the cap, and the counts.
 pub struct DeviceBooks {
     /// The account.
@@ -23,6 +35,8 @@ pub struct DeviceBooks {
     pub reclaimable: fn(device: u32) -> u64,
     /// What the pools of all contexts of the device hold.
     pub usage: fn(device: u32) -> Usage,
+    /// Told of every [`Change`]. Returns at once but where somebody has asked for something.
+    pub changed: fn(device: u32, change: Change),
     /// The device's ordinal.
     pub device: u32,
     /// The device's name.
@@ -42,6 +56,8 @@ pub struct Oom {
     pub external: u64,
     /// Held by the process in all.
     pub in_use: u64,
+    /// The cap at that moment.
+    pub limit: u64,
     /// What the driver still had, if it said.
     pub driver_free: Option<u64>,
 }
@@ -55,13 +71,17 @@ impl DeviceBooks {
             usage,
             external: self.account.external().current,
             in_use: self.account.in_use(),
+            limit: self.account.limit_bytes(),
             driver_free: super::real::driver_free(self.device),
         };
         tracing::info!("{}", self.in_words(&oom));
-        let mut ooms = self.ooms.lock();
-        if ooms.len() < OOMS_KEPT {
-            ooms.push(oom);
+        {
+            let mut ooms = self.ooms.lock();
+            if ooms.len() < OOMS_KEPT {
+                ooms.push(oom);
+            }
         }
+        (self.changed)(self.device, Change::Held);
     }
 
     fn in_words(&self, oom: &Oom) -> String {

@@ -5,7 +5,7 @@
 //! made once more: another allocator of the process never fails for want of memory that only lies in our cache.
 
 use super::CuResult;
-use super::books::DeviceBooks;
+use super::books::{Change, DeviceBooks};
 use crate::policy::footprint;
 use crate::report::units::human;
 use crate::stats::ExternalKind;
@@ -34,7 +34,10 @@ pub fn charged(
     };
     match attempt() {
         Err(CuResult::OUT_OF_MEMORY) => {}
-        other => return other,
+        other => {
+            (books.changed)(books.device, Change::External);
+            return other;
+        }
     }
     let second = if books.account.could_admit(footprint(kind, bytes))
         && (books.reclaim)(books.device, footprint(kind, bytes)) > 0

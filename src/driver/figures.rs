@@ -1,7 +1,7 @@
 //! What a pool tells a report: the heap's figures, with what the threads' caches have counted.
 
 use super::Gpu;
-use super::server::{PeakMoment, Server};
+use super::server::{Inner, PeakMoment, Server};
 use crate::pool::{BlockState, Drain, Heap, Usage};
 use crate::report::model::{DriverTime, Mapped};
 use crate::stats::{Counts, SizeHistogram};
@@ -56,23 +56,33 @@ impl<G: Gpu> Server<G> {
     pub fn figures(&self) -> Option<Figures> {
         let mut inner = patiently(&self.inner)?;
         self.drain_locked(&mut inner.heap, Drain::All);
-        let mut counts = inner.counts;
-        let served = self.caches.allocs();
-        counts.alloc += served;
-        counts.cache_hit += served;
-        counts.free += self.caches.frees();
-        let mut histogram = inner.histogram.clone();
-        histogram.merge(&self.caches.sizes());
         Some(Figures {
             usage: self.usage_of(&inner.heap),
-            counts,
-            histogram,
+            counts: self.counts_of(&inner),
+            histogram: self.histogram_of(&inner),
             peak: inner.peak,
             live: live_sizes(&inner.heap),
             driver_time: inner.driver_time,
             mapped: Server::<G>::mapped_figures(&inner),
             lived: inner.heap.lived(),
         })
+    }
+
+    /// The counts, with those of the threads' caches.
+    pub(super) fn counts_of(&self, inner: &Inner) -> Counts {
+        let mut counts = inner.counts;
+        let served = self.caches.allocs();
+        counts.alloc += served;
+        counts.cache_hit += served;
+        counts.free += self.caches.frees();
+        counts
+    }
+
+    /// Sizes of all requests, with those that the threads' caches have served.
+    pub(super) fn histogram_of(&self, inner: &Inner) -> SizeHistogram {
+        let mut histogram = inner.histogram.clone();
+        histogram.merge(&self.caches.sizes());
+        histogram
     }
 
     /// Remembers the heap's state if its high-water mark has risen.

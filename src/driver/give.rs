@@ -1,10 +1,10 @@
-//! Gives a range's free memory back to the driver: for another allocator, above the garbage-collection threshold, or when
-//! memory is short. Only what the GPU is done with can be unmapped.
+//! Gives a range's free memory back to the driver: for another allocator, or when memory is short. Only what
+//! the GPU is done with can be unmapped.
 
 use super::Gpu;
+use super::books::Change;
 use super::server::Server;
-use crate::policy::gc::{self, FreeRegion};
-use crate::pool::{Drain, PAGE, Piece};
+use crate::pool::{Drain, Piece};
 use std::time::Instant;
 
 impl<G: Gpu> Server<G> {
@@ -39,7 +39,7 @@ impl<G: Gpu> Server<G> {
 
     fn give_done_back(&self, bytes: u64) -> u64 {
         let Some(_touch) = self.fence.touch().filter(|_| self.is_alive()) else { return 0 };
-        let _busy = self.backing.busy.lock();
+        let busy = self.backing.busy.lock();
         self.unstick();
         let pieces = {
             let mut inner = self.inner.lock();
@@ -48,11 +48,16 @@ impl<G: Gpu> Server<G> {
             inner.heap.flush_slabs();
             inner.heap.take_pieces(bytes, self.fence.completed())
         };
-        pieces.into_iter().map(|piece| self.give_piece_back(piece)).sum()
+        let returned = pieces.into_iter().map(|piece| self.give_piece_back(piece)).sum();
+        drop(busy);
+        if returned > 0 {
+            (self.books.changed)(self.books.device, Change::Held);
+        }
+        returned
     }
 
     /// Gives a piece back that has been taken out of the heap; returns its bytes, or 0 if the driver did not take it.
-    fn give_piece_back(&self, piece: Piece) -> u64 {
+    pub(super) fn give_piece_back(&self, piece: Piece) -> u64 {
         let begun = Instant::now();
         if piece.addr != 0 && self.fence.gpu().unmap(piece.addr, piece.size).is_err() {
             self.inner.lock().heap.restore(piece);
@@ -71,28 +76,5 @@ impl<G: Gpu> Server<G> {
         drop(inner);
         self.books.account.release_pool(piece.size);
         piece.size
-    }
-
-    /// `garbage_collection_threshold` for a range: the pieces that have been free for longest go back.
-    pub(super) fn collect_pieces(&self, rounded: u64, threshold: f64) {
-        let Some(_touch) = self.fence.touch().filter(|_| self.is_alive()) else { return };
-        let _busy = self.backing.busy.lock();
-        let account = &self.books.account;
-        let free: Vec<FreeRegion> = {
-            let mut inner = self.inner.lock();
-            self.catch_up(&mut inner);
-            self.drain_locked(&mut inner.heap, Drain::All);
-            let (completed, now) = (self.fence.completed(), self.fence.current());
-            let idle = inner.heap.idle_pieces(completed).into_iter();
-            idle.map(|(id, bytes, epoch)| FreeRegion { id, bytes, age: now.saturating_sub(epoch) }).collect()
-        };
-        let reserved = account.reserved().current.saturating_add(rounded.next_multiple_of(PAGE));
-        let chosen = gc::collect(&free, reserved, threshold, account.limit_bytes());
-        let taken = |addr: u64| self.inner.lock().heap.take_piece(addr);
-        let returned: u64 =
-            chosen.into_iter().filter_map(taken).map(|piece| self.give_piece_back(piece)).sum();
-        if returned > 0 {
-            self.inner.lock().counts.gc += 1;
-        }
     }
 }

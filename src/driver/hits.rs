@@ -3,6 +3,7 @@
 //! A thread whose blocks go round its cache meets the lock only when a ring runs empty or full, a batch at a time. What the
 //! heap then lacks is in the caches: the ladder drains them before it gives a request up for more memory.
 
+use super::books::Change;
 use super::server::{ROTATED_MAX, Server};
 use super::{CuResult, Gpu};
 use crate::pool::{CACHED_MAX, Cache, Drain, Fit, Kept, Popped, cached_need, local};
@@ -78,10 +79,21 @@ impl<G: Gpu> Server<G> {
         if self.tuning.free_sync {
             self.fence.host_wait(self.ctx());
         }
-        if kept.put(self.fence.current()) {
-            self.fence.seal();
+        if let Some(due) = kept.put(self.fence.current()) {
+            self.turn(due);
         }
         self.sticky_error().map_or(Ok(()), Err)
+    }
+
+    /// So many frees have gone by: seals if that is due, and leaves figures for those who watch, for whom the heap would not
+    /// change as long as everything goes round in caches.
+    #[cold]
+    fn turn(&self, due: bool) {
+        if due {
+            self.fence.seal();
+        }
+        self.note(&self.inner.lock());
+        (self.books.changed)(self.books.device, Change::Counted);
     }
 
     /// Takes cached blocks back into the heap: those that could serve a request like this, or all.

@@ -13,10 +13,10 @@
 //! While a stream captures, steps that wait are left out: they would kill the capture.
 
 use super::backing::Grow;
+use super::books::Change;
 use super::hits::fit_of;
 use super::server::{Inner, ROTATED_MAX, Server};
 use super::{CuResult, Gpu};
-use crate::policy::gc::{self, FreeRegion};
 use crate::pool::{CACHED_MAX, Drain, Epoch, Fit, SMALL_MAX};
 use crate::report::units::human;
 use std::time::Instant;
@@ -321,34 +321,6 @@ impl<G: Gpu> Server<G> {
         true
     }
 
-    /// `garbage_collection_threshold`: idle regions that have not been used for longest go back once the pool holds
-    /// more than its share.
-    fn collect_garbage(&self, rounded: u64) {
-        let Some(threshold) = self.tuning.gc_threshold else { return };
-        if self.has_range() {
-            return self.collect_pieces(rounded, threshold);
-        }
-        let account = &self.books.account;
-        let mut idle = Vec::new();
-        self.idle_regions(&mut idle);
-        let growth = self.inner.lock().heap.growth(rounded).minimum;
-        let free: Vec<FreeRegion> = idle
-            .iter()
-            .map(|region| FreeRegion { id: region.addr, bytes: region.size, age: region.age })
-            .collect();
-        let reserved = account.reserved().current + growth;
-        let chosen = gc::collect(&free, reserved, threshold, account.limit_bytes());
-        let returned: u64 = idle
-            .iter()
-            .filter(|region| chosen.contains(&region.addr))
-            .map(|region| self.return_region(region))
-            .sum();
-        if returned > 0 {
-            self.inner.lock().counts.gc += 1;
-            tracing::debug!("garbage collection gave {} back to the driver", human(returned));
-        }
-    }
-
     /// Before a growth that would raise the high-water mark, idle regions go back, smallest first. The driver's free waits
     /// for all work of the device, so it is not called before that is done; [`Patience`](super::patience::Patience) says
     /// for how long that is waited for. Short of "out of memory" the growth then goes ahead without.
@@ -430,6 +402,7 @@ impl<G: Gpu> Server<G> {
                     let reserved = inner.heap.reserved().current;
                     drop(inner);
                     self.note_peak();
+                    (self.books.changed)(self.books.device, Change::Held);
                     tracing::debug!(
                         "grew by {} to {} for a request of {bytes} B, in {:.1} µs",
                         human(size),

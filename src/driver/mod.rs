@@ -14,8 +14,10 @@
 //! | `hits.rs` | what the calling thread's cache serves and takes back, without a lock |
 //! | `server.rs` | one context's pool: the locked way in and out, and what is asked of it |
 //! | `figures.rs` | what a pool tells a report |
+//! | `glance.rs` | what a passer-by may know of a pool without waiting for it |
 //! | `ladder.rs` | what a miss tries, in order, until only "out of memory" is left |
 //! | `backing.rs`, `carry.rs`, `give.rs` | the range of a pool with `expandable_segments`: when it grows; the calls, and how they are undone; what goes back |
+//! | `collect.rs` | what goes back above the garbage-collection threshold |
 //! | `peers.rs` | which devices may reach whose memory |
 //! | `books.rs` | what all contexts of a device share: account, counts, moments of failure |
 //! | `external.rs` | device memory that the pool does not serve: counted and held under the cap |
@@ -23,11 +25,13 @@
 mod backing;
 pub mod books;
 mod carry;
+mod collect;
 pub mod external;
 pub mod fence;
 pub mod figures;
 pub mod gate;
 mod give;
+pub mod glance;
 mod hits;
 mod ladder;
 pub mod mapping;

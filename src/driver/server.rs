@@ -6,8 +6,9 @@
 //! never take it.
 
 use super::backing::Backing;
-use super::books::DeviceBooks;
+use super::books::{Change, DeviceBooks};
 use super::fence::Fence;
+use super::glance::Glance;
 use super::patience::Patience;
 use super::{Ctx, CuResult, Gpu, is_sticky};
 use crate::policy::Rounding;
@@ -101,6 +102,8 @@ pub struct Server<G: Gpu> {
     pub(super) alive: AtomicBool,
     /// The code of an error that the context will not recover from; 0 for none.
     pub(super) sticky: Arc<AtomicI32>,
+    /// What passers-by may know.
+    pub(super) glance: Glance,
 }
 
 impl<G: Gpu> Server<G> {
@@ -147,6 +150,7 @@ impl<G: Gpu> Server<G> {
             growing: Mutex::new(()),
             alive: AtomicBool::new(true),
             sticky,
+            glance: Glance::default(),
         }
     }
 
@@ -194,10 +198,12 @@ impl<G: Gpu> Server<G> {
         if inner.allocs_to_poll == 0 {
             inner.allocs_to_poll = ALLOCS_PER_POLL;
             let pending = inner.heap.newest_pending().is_some();
+            self.note(&inner);
             drop(inner);
             if pending {
                 self.fence.poll();
             }
+            (self.books.changed)(self.books.device, Change::Counted);
         }
         Some(address)
     }
@@ -264,8 +270,10 @@ impl<G: Gpu> Server<G> {
         inner.frees_to_seal = inner.frees_to_seal.saturating_sub(weight);
         if inner.frees_to_seal == 0 {
             inner.frees_to_seal = FREES_PER_SEAL;
+            self.note(&inner);
             drop(inner);
             self.fence.seal();
+            (self.books.changed)(self.books.device, Change::Counted);
         }
         self.sticky_error().map_or(Ok(()), Err)
     }
@@ -322,6 +330,8 @@ impl<G: Gpu> Server<G> {
                 inner.counts.driver_free += 1;
                 inner.driver_time.frees += 1;
                 inner.driver_time.free_ns += begun.elapsed().as_nanos() as u64;
+                drop(inner);
+                (self.books.changed)(self.books.device, Change::Held);
                 size
             }
             Err(code) => {

@@ -5,13 +5,13 @@
 //! that may end the context is under way its pool is *suspended* (nothing is served from it); afterwards it either resumes
 //! or has ended.
 
-use crate::driver::books::DeviceBooks;
+use crate::driver::books::{Change, DeviceBooks};
 use crate::driver::external::{Entry, Ledger};
 use crate::driver::fence::Fence;
 use crate::driver::real::{self, RealGpu};
 use crate::driver::server::{Server, Tuning};
 use crate::driver::{Ctx, CuResult};
-use crate::life::{captures, exit, graphs, green, notes, peers, process};
+use crate::life::{captures, control, exit, graphs, green, live, notes, peers, process};
 use crate::policy::{Conf, DeviceAccount};
 use crate::pool::{Caches, Index, Usage, local};
 use crate::report::units::human;
@@ -188,16 +188,36 @@ pub fn books(device: u32) -> Option<&'static DeviceBooks> {
     // Asked before the slot is held: a driver call must not be made under a lock.
     let (total, name) = (real::device_total(device)?, real::device_name(device));
     let limit = process::conf()?.limit_for(device, total);
-    Some(slot.get_or_init(|| DeviceBooks {
+    live::open();
+    let books = slot.get_or_init(|| DeviceBooks {
         account: DeviceAccount::new(total, limit.bytes),
         counts: AtomicCounts::default(),
         ooms: Mutex::new(Vec::new()),
         reclaim,
         reclaimable,
         usage,
+        changed: live::changed,
         device,
         name,
-    }))
+    });
+    if let Some(wanted) = control::wanted_limit(device) {
+        books.account.set_limit(wanted);
+    }
+    Some(books)
+}
+
+/// The cap of a device of `total` bytes.
+pub fn limit(device: u32, total: u64) -> u64 {
+    if let Some(books) = known_books(device) {
+        return books.account.limit_bytes();
+    }
+    let configured = process::conf().map_or(total, |conf| conf.limit_for(device, total).bytes);
+    configured.min(control::wanted_limit(device).unwrap_or(u64::MAX))
+}
+
+/// The books of a device, if they have been opened.
+pub fn known_books(device: u32) -> Option<&'static DeviceBooks> {
+    BOOKS.get(device as usize)?.get()
 }
 
 /// The books of the calling thread's current device.
@@ -217,7 +237,8 @@ fn alive_on(device: u32) -> impl Iterator<Item = &'static Life> {
     all().filter(move |life| life.device == device && life.server.is_alive() && !life.is_suspended())
 }
 
-fn reclaim(device: u32, bytes: u64) -> u64 {
+/// Gives idle memory of a device's pools back, at least so many bytes if there are; returns the bytes.
+pub fn reclaim(device: u32, bytes: u64) -> u64 {
     let mut returned = 0;
     let Some(fence) = FENCE.get() else { return 0 };
     let touch = fence.touch().or_else(|| {
@@ -312,6 +333,7 @@ pub fn write_down(key: u64, entry: Entry) {
 pub fn give_up(entry: Entry) {
     if let Some(books) = books(entry.device) {
         books.account.release_external(entry.kind, entry.bytes);
+        (books.changed)(entry.device, Change::External);
     }
 }
 

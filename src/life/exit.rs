@@ -4,9 +4,10 @@
 //! holds it may have been stopped for good by `exit`, or be this one, interrupted by the signal whose handler calls
 //! `_exit`. For the same reason no memory is asked of the C library.
 
+use super::contexts::Life;
 use super::say::NoBrokenPipe;
 use super::scratch::Scratch;
-use super::{contexts, notes, process, say};
+use super::{contexts, live, notes, phases, process, say, watch};
 use crate::driver::books::{DeviceBooks, Oom};
 use crate::driver::figures::Figures;
 use crate::policy::conf::ReportTarget;
@@ -61,6 +62,8 @@ pub fn finish(ended_by: EndedBy) {
     }
     // A panic must not end a process that is ending well.
     let _ = std::panic::catch_unwind(|| write(ended_by));
+    let _ = std::panic::catch_unwind(|| watch::end(ended_by));
+    live::close();
 }
 
 /// Whether there is stack for a report: an alternate signal stack may have a few KiB only, of which it would need all.
@@ -73,7 +76,8 @@ fn has_stack() -> bool {
     !(asked && stack.ss_flags & libc::SS_ONSTACK != 0 && stack.ss_size < ENOUGH)
 }
 
-fn write(ended_by: EndedBy) {
+/// Writes the report to where the configuration says.
+pub fn write(ended_by: EndedBy) {
     let Some(conf) = process::conf() else { return };
     match conf.report() {
         ReportTarget::Off => {}
@@ -94,7 +98,8 @@ fn write(ended_by: EndedBy) {
     }
 }
 
-fn expand(template: &Template) -> String {
+/// The file name that a template stands for in this process.
+pub(super) fn expand(template: &Template) -> String {
     let executable = std::env::current_exe().unwrap_or_default();
     template.expand(&Facts {
         pid: std::process::id(),
@@ -119,20 +124,39 @@ pub fn gather(ended_by: EndedBy) -> Report {
         Process { pid: std::process::id(), command: command(), duration_s: process::age(), ended_by };
     let config = process::conf().map(super::super::policy::conf::Conf::settings).unwrap_or_default();
     let devices = contexts::opened_books()
-        .map(device)
+        .map(|books| {
+            let read = |life: &contexts::Life| {
+                let figures = life.server.figures();
+                if figures.is_none() {
+                    notes::add(
+                        "a thread held the pool's lock when the process ended: some figures are missing"
+                            .to_owned(),
+                    );
+                }
+                figures
+            };
+            let mut report = device(books, read);
+            report.phases = phases::of(books.device);
+            report.fragmentation.at_oom = patiently(&books.ooms).map_or_else(Vec::new, |ooms| moments(&ooms));
+            report
+        })
         .filter(super::super::report::model::DeviceReport::was_used)
         .collect();
     Report { schema_version: SCHEMA_VERSION, process, config, devices, notes: notes::all() }
 }
 
-fn command() -> String {
+pub(super) fn command() -> String {
     let raw = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     let words: Vec<_> =
         raw.split(|byte| *byte == 0).filter(|word| !word.is_empty()).map(String::from_utf8_lossy).collect();
     words.join(" ")
 }
 
-fn device(books: &'static DeviceBooks) -> DeviceReport {
+/// The figures of a device, but for its moments of failure. `read` gets those of a pool, or fails to.
+pub(super) fn device(
+    books: &'static DeviceBooks,
+    mut read: impl FnMut(&'static Life) -> Option<Figures>,
+) -> DeviceReport {
     let account = &books.account;
     let mut report = DeviceReport {
         ordinal: books.device,
@@ -157,12 +181,7 @@ fn device(books: &'static DeviceBooks) -> DeviceReport {
     let mut time = DriverTime::default();
     let (mut requested, mut allocated) = (Vec::new(), Vec::new());
     for life in contexts::all().filter(|life| life.device == books.device) {
-        let Some(figures) = life.server.figures() else {
-            notes::add(
-                "a thread held the pool's lock when the process ended: some figures are missing".to_owned(),
-            );
-            continue;
-        };
+        let Some(figures) = read(life) else { continue };
         add(&mut report, &figures);
         if let Some((begin, end)) = figures.lived {
             requested.push(Span { begin, end, peak: figures.usage.requested.peak });
@@ -195,7 +214,7 @@ fn device(books: &'static DeviceBooks) -> DeviceReport {
             .peak
             .map_or(0.0, |peak| fragmentation(peak.cached_bytes, peak.largest_free_block_bytes)),
         at_exit: fragmentation(free, largest),
-        at_oom: ooms(books),
+        at_oom: Vec::new(),
     };
     report.driver_time = (time.allocs > 0).then_some(time);
     report
@@ -220,12 +239,12 @@ fn add(report: &mut DeviceReport, figures: &Figures) {
     }
 }
 
-fn ooms(books: &DeviceBooks) -> Vec<OomMoment> {
-    let Some(ooms) = patiently(&books.ooms) else { return Vec::new() };
-    ooms.iter().map(|oom| moment(oom, books.account.limit_bytes())).collect()
+/// The moments of failure, for the report.
+pub(super) fn moments(ooms: &[Oom]) -> Vec<OomMoment> {
+    ooms.iter().map(moment).collect()
 }
 
-fn moment(oom: &Oom, limit: u64) -> OomMoment {
+fn moment(oom: &Oom) -> OomMoment {
     let free = oom.usage.free();
     // What the driver would have had to give: the pool grows by pages.
     let outside = ExternalKind::ALL.into_iter().find(|kind| kind.as_str() == oom.kind);
@@ -242,7 +261,7 @@ fn moment(oom: &Oom, limit: u64) -> OomMoment {
         reserved_bytes: oom.usage.reserved.current,
         allocated_bytes: oom.usage.allocated.current,
         external_bytes: oom.external,
-        limit_bytes: limit,
+        limit_bytes: oom.limit,
         driver_free_bytes: oom.driver_free,
         sufficient_limit_bytes: oom.in_use.saturating_add(growth),
     }

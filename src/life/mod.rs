@@ -4,24 +4,32 @@
 //! |---|---|
 //! | `process.rs` | what the library is to the process right now, and how that changes |
 //! | `contexts.rs` | which contexts live, and the pool of each |
+//! | `control.rs` | what may be asked of the running process, by itself or from outside |
+//! | `phases.rs` | named parts of the process's life, each with its own peaks |
 //! | `captures.rs` | which streams capture |
 //! | `green.rs` | whose memory green contexts use |
 //! | `graphs.rs` | which graphs hold which memory |
 //! | `exit.rs` | the report: gathered from host-side state and written once, however the process ends |
+//! | `live.rs` | the live file: the same figures while the process runs, for when it does not end well |
 //! | `scratch.rs` | memory for the report, where no allocator may be asked |
 //! | `peers.rs` | which devices may reach the mapped memory of which contexts |
+//! | `watch.rs` | what is written for those who watch a running process: figures for Prometheus, alarms |
 //! | `notes.rs` | what the report has to say besides figures |
 //! | `say.rs` | one line on stderr |
 //! | `logging.rs` | diagnostics behind `GPUCACHE_LOG` |
 
 pub mod captures;
 pub mod contexts;
+pub mod control;
 pub mod exit;
 pub mod graphs;
 pub mod green;
+pub mod live;
 pub mod logging;
 pub mod notes;
 pub mod peers;
+pub mod phases;
 pub mod process;
 pub mod say;
 pub mod scratch;
+pub mod watch;

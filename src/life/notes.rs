@@ -4,8 +4,11 @@ use crate::sync::patiently;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ffi::CStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 static NOTES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// Rises with every note.
+static VERSION: AtomicU64 = AtomicU64::new(0);
 static UNHOOKED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// Notes kept at most: each is said once, and a process that never stops must not grow.
@@ -16,6 +19,7 @@ pub fn add(text: String) {
     let Some(mut notes) = patiently(&NOTES) else { return };
     if notes.len() < KEPT && !notes.contains(&text) {
         notes.push(text);
+        VERSION.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -24,7 +28,13 @@ pub fn unhooked(name: &CStr) {
     let Some(mut names) = patiently(&UNHOOKED) else { return };
     if names.len() < KEPT {
         names.insert(name.to_string_lossy().into_owned());
+        VERSION.fetch_add(1, Ordering::Release);
     }
+}
+
+/// A number that changes with the notes.
+pub fn version() -> u64 {
+    VERSION.load(Ordering::Acquire)
 }
 
 /// All notes, for the report; those whose lock stays taken are missing.

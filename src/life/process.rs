@@ -83,6 +83,11 @@ pub fn is_active() -> bool {
     MODE.load(Ordering::Acquire) == ACTIVE
 }
 
+/// Whether the process has made no CUDA call yet.
+pub fn is_new() -> bool {
+    MODE.load(Ordering::Acquire) == NEW
+}
+
 /// Whether an internal fault has ended the pool; what it has handed out stays valid.
 pub fn is_degraded() -> bool {
     MODE.load(Ordering::Acquire) == DEGRADED

@@ -2,6 +2,7 @@
 //! the driver refuses: so the sum of what all threads hold and are about to hold never exceeds the limit.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::stats::{ExternalKind, Gauge, SharedGauge};
 
@@ -46,7 +47,9 @@ impl std::error::Error for OverLimit {}
 #[derive(Debug)]
 pub struct DeviceAccount {
     total: u64,
-    limit: u64,
+    /// The highest that the limit may be: what was configured, or the total.
+    most: u64,
+    limit: AtomicU64,
     /// What decides: held, or about to be.
     in_use: SharedGauge,
     held: SharedGauge,
@@ -61,7 +64,8 @@ impl DeviceAccount {
     pub fn new(total: u64, limit: u64) -> Self {
         Self {
             total,
-            limit: limit.min(total),
+            most: limit.min(total),
+            limit: AtomicU64::new(limit.min(total)),
             in_use: SharedGauge::new(),
             held: SharedGauge::new(),
             reserved: SharedGauge::new(),
@@ -77,7 +81,20 @@ impl DeviceAccount {
 
     /// Most bytes that may be held at once.
     pub fn limit_bytes(&self) -> u64 {
-        self.limit
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Changes the limit, to no more than the account was opened with: who started the process has the last word. Returns
+    /// what holds now. What is held beyond it stays; nothing more is admitted until it fits.
+    pub fn set_limit(&self, bytes: u64) -> u64 {
+        let limit = bytes.min(self.most);
+        self.limit.store(limit, Ordering::Relaxed);
+        limit
+    }
+
+    /// Bytes held beyond the limit; none without a cap.
+    pub fn excess(&self) -> u64 {
+        self.in_use.current().saturating_sub(self.most())
     }
 
     /// Bytes held now or about to be, in the pool and outside.
@@ -92,7 +109,7 @@ impl DeviceAccount {
 
     /// The smallest headroom that what was really held ever left.
     pub fn closest_headroom(&self) -> u64 {
-        self.limit.saturating_sub(self.held.peak())
+        self.limit_bytes().saturating_sub(self.held.peak())
     }
 
     /// Reserves `n` bytes that are about to be taken from the driver. The reservation is given up when it is dropped,
@@ -139,20 +156,26 @@ impl DeviceAccount {
     }
 
     fn most(&self) -> u64 {
-        if self.limit < self.total { self.limit } else { u64::MAX }
+        let limit = self.limit_bytes();
+        if limit < self.total { limit } else { u64::MAX }
     }
 
     fn admit(&self, n: u64) -> Result<(), OverLimit> {
         self.in_use.try_add_below(n, self.most()).map_err(|in_use| OverLimit {
             asked: n,
             in_use,
-            limit: self.limit,
+            limit: self.limit_bytes(),
         })
     }
 
     /// Bytes that the pool holds.
     pub fn reserved(&self) -> Gauge {
         self.reserved.snapshot()
+    }
+
+    /// The most that the pool held since the last call.
+    pub fn take_recent_reserved(&self) -> u64 {
+        self.reserved.take_recent()
     }
 
     /// Bytes outside the pool.
@@ -289,6 +312,24 @@ mod tests {
             "without a cap the driver decides"
         );
         assert!(everything.could_admit(u64::MAX) && !nothing.could_admit(1));
+    }
+
+    #[test]
+    fn a_lowered_limit_refuses_until_it_fits_and_rises_no_higher_than_it_was() {
+        let account = DeviceAccount::new(1000 * MIB, 500 * MIB);
+        pool(&account, 300 * MIB).unwrap();
+        assert_eq!(
+            (account.set_limit(200 * MIB), account.excess(), account.headroom()),
+            (200 * MIB, 100 * MIB, 0)
+        );
+        assert!(pool(&account, 1).is_err());
+        account.release_pool(150 * MIB);
+        assert_eq!((account.excess(), account.headroom()), (0, 50 * MIB));
+        pool(&account, 50 * MIB).unwrap();
+        assert_eq!(account.set_limit(u64::MAX), 500 * MIB);
+        let free = DeviceAccount::new(1000 * MIB, u64::MAX);
+        assert_eq!((free.set_limit(1), free.set_limit(2000 * MIB), free.excess()), (1, 1000 * MIB, 0));
+        assert!(free.headroom() > 1000 * MIB, "again the driver decides");
     }
 
     #[test]

@@ -6,11 +6,13 @@
 //! | [`conf`] | which settings hold, and where each came from |
 //! | [`grammar`] | how `key:value,key:[a:b,c:d]` is read |
 //! | [`bytes`] | how many bytes `8GiB` are |
+//! | [`alarms`] | what should be said while the process runs, and when |
 //! | [`limit`] | may this process have that many bytes more |
 //! | [`gc`] | which cached regions go back to the driver |
 //! | [`round`] | how large a block serves a request |
 #![deny(unsafe_code)]
 
+pub mod alarms;
 pub mod bytes;
 pub mod conf;
 pub mod gc;

@@ -330,10 +330,10 @@ impl Kept<'_> {
         self.cache.owner
     }
 
-    /// The block can be handed out again once `epoch`, which is read now, is over. Says whether to seal: after so many frees
-    /// of this thread, if nobody has sealed meanwhile.
+    /// The block can be handed out again once `epoch`, which is read now, is over. After so many frees of this thread, says
+    /// whether to seal: if nobody has sealed meanwhile.
     #[inline(always)]
-    pub fn put(self, epoch: Epoch) -> bool {
+    pub fn put(self, epoch: Epoch) -> Option<bool> {
         let Kept { cache, ring, id, size, requested } = self;
         cache.rings[ring].publish(id, epoch);
         cache.grow(size);
@@ -343,14 +343,14 @@ impl Kept<'_> {
         let left = cache.to_seal.load(Ordering::Relaxed);
         if left > weight {
             cache.to_seal.store(left - weight, Ordering::Relaxed);
-            return false;
+            return None;
         }
         cache.to_seal.store(SEAL_EVERY, Ordering::Relaxed);
         let seen = load(&cache.seen_epoch);
         let due = seen == epoch || seen == 0;
         // The seal that is due ends this epoch.
         cache.seen_epoch.store(if due { epoch + 1 } else { epoch }, Ordering::Relaxed);
-        due
+        Some(due)
     }
 }
 

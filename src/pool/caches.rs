@@ -246,6 +246,28 @@ impl Caches {
         usage.clamp();
         // Where several threads count, either peak may miss something.
         usage.allocated.peak = usage.allocated.peak.max(usage.requested.peak);
+        usage.allocated.recent = usage.allocated.recent.max(usage.requested.recent);
+    }
+
+    /// What is requested and allocated now, with what threads have counted; the caller holds the heap's lock.
+    pub fn in_use(&self, heap: &Heap) -> (u64, u64) {
+        let (requested, allocated) = self
+            .all()
+            .map(|cache| cache.tally.deltas())
+            .fold((heap.requested().current, heap.allocated().current), |sum, delta| {
+                (sum.0.wrapping_add(delta.0), sum.1.wrapping_add(delta.1))
+            });
+        let clamp = |bytes: u64| if bytes.cast_signed() < 0 { 0 } else { bytes };
+        (clamp(requested), clamp(allocated))
+    }
+
+    /// The most that was requested and allocated since the last call, under the heap's lock.
+    pub fn take_recent(&self, heap: &mut Heap) -> (u64, u64) {
+        let mut usage = heap.sums();
+        self.add_to(&mut usage);
+        self.all().for_each(|cache| cache.tally.begin_recent());
+        heap.begin_recent(&usage);
+        (usage.requested.recent, usage.allocated.recent)
     }
 
     /// Allocations that caches have served.
@@ -283,6 +305,11 @@ impl Caches {
 }
 
 impl Heap {
+    fn begin_recent(&mut self, seen: &Usage) {
+        self.gauges.requested.begin_recent(&seen.requested);
+        self.gauges.allocated.begin_recent(&seen.allocated);
+    }
+
     /// Takes back what had no room in the depot.
     pub fn take_batch(&mut self, batch: &Batch) {
         for (id, addr) in batch.blocks() {

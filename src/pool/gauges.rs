@@ -7,6 +7,8 @@ pub struct Gauge {
     pub current: u64,
     /// The most it ever was.
     pub peak: u64,
+    /// The most it was since somebody last took this figure ([`Caches::take_recent`](super::Caches::take_recent)).
+    pub recent: u64,
     /// All that was ever added.
     pub total_allocated: u64,
 }
@@ -27,6 +29,9 @@ impl Gauge {
         if bytes.cast_signed() > self.peak.cast_signed() {
             self.peak = bytes;
         }
+        if bytes.cast_signed() > self.recent.cast_signed() {
+            self.recent = bytes;
+        }
     }
 
     /// Adds what a thread has counted: `delta` in sum, `high` at the highest.
@@ -35,11 +40,19 @@ impl Gauge {
         self.current = self.current.wrapping_add(delta);
     }
 
+    /// What it was at its highest is known from `seen`, which lacks nothing that thread caches have counted; from now on
+    /// `recent` is the most from now on.
+    pub(super) fn begin_recent(&mut self, seen: &Gauge) {
+        self.mark(seen.peak);
+        self.recent = seen.current;
+    }
+
     /// Adds a gauge of other memory. The peak becomes the sum of both: an upper bound, as the two need not have been
     /// highest at the same time.
     pub fn merge(&mut self, other: &Gauge) {
         self.current += other.current;
         self.peak += other.peak;
+        self.recent += other.recent;
         self.total_allocated += other.total_allocated;
     }
 
@@ -126,7 +139,7 @@ impl Usage {
     pub(super) fn clamp(&mut self) {
         let figures = [&mut self.requested, &mut self.allocated]
             .into_iter()
-            .flat_map(|gauge| [&mut gauge.current, &mut gauge.peak]);
+            .flat_map(|gauge| [&mut gauge.current, &mut gauge.peak, &mut gauge.recent]);
         for figure in figures.chain([&mut self.live_blocks]) {
             if figure.cast_signed() < 0 {
                 *figure = 0;

@@ -27,8 +27,21 @@ impl Swing {
         self.delta.store(self.delta.load(Ordering::Relaxed).wrapping_sub(bytes), Ordering::Relaxed);
     }
 
+    /// The sum, and the most that it was.
+    fn read(&self) -> (u64, u64) {
+        let delta = self.delta.load(Ordering::Relaxed);
+        let high = self.high.load(Ordering::Relaxed);
+        // Whoever began anew may have done so while the thread counted.
+        (delta, if delta.cast_signed() > high.cast_signed() { delta } else { high })
+    }
+
+    /// The most from now on. By anyone: the thread that counts meanwhile may lose a moment's height, and nothing of the sum.
+    fn begin_recent(&self) {
+        self.high.store(self.delta.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
     fn take(&self) -> (u64, u64) {
-        let taken = (self.delta.load(Ordering::Relaxed), self.high.load(Ordering::Relaxed));
+        let taken = self.read();
         self.delta.store(0, Ordering::Relaxed);
         self.high.store(0, Ordering::Relaxed);
         taken
@@ -94,6 +107,17 @@ impl Tally {
         self.sizes.snapshot()
     }
 
+    /// Bytes requested and allocated since they were last settled, modulo 2^64.
+    pub fn deltas(&self) -> (u64, u64) {
+        (self.requested.delta.load(Ordering::Relaxed), self.allocated.delta.load(Ordering::Relaxed))
+    }
+
+    /// Peaks are those from now on. Under the heap's lock, so that nothing is settled meanwhile.
+    pub fn begin_recent(&self) {
+        self.requested.begin_recent();
+        self.allocated.begin_recent();
+    }
+
     /// Moves the swings into the heap's gauges, whose lock the caller holds, and returns how many allocations are new to the
     /// heap; by the thread whose tally it is. Peaks of a
     /// program with one thread are exact by this; where several count at once, a peak may miss what the others have not
@@ -115,8 +139,8 @@ impl Tally {
             (&mut usage.requested, &self.requested, bytes),
             (&mut usage.allocated, &self.allocated, self.handed_out.load(Ordering::Relaxed)),
         ] {
-            let high = swing.high.load(Ordering::Relaxed);
-            gauge.settle(swing.delta.load(Ordering::Relaxed), high);
+            let (delta, high) = swing.read();
+            gauge.settle(delta, high);
             gauge.total_allocated += total;
         }
         usage.live_blocks = usage.live_blocks.wrapping_add(self.allocs()).wrapping_sub(self.frees());

@@ -121,6 +121,11 @@ impl Heap {
 
     /// The sums. O(1), but for the largest free piece: see [`largest_free`](Heap::largest_free).
     pub fn usage(&self) -> Usage {
+        Usage { largest_free: self.largest_free(), ..self.sums() }
+    }
+
+    /// The same but for the largest free piece, which is left at 0. O(1).
+    pub fn sums(&self) -> Usage {
         Usage {
             requested: self.gauges.requested,
             allocated: self.gauges.allocated,
@@ -129,7 +134,7 @@ impl Heap {
             clean: self.gauges.clean,
             cached_objects: self.gauges.cached_objects(),
             idle: self.gauges.idle,
-            largest_free: self.largest_free(),
+            largest_free: 0,
             live_blocks: self.gauges.live_blocks,
         }
     }

@@ -8,6 +8,7 @@ pub mod counts;
 pub mod file;
 pub mod json;
 pub mod model;
+pub mod prom;
 #[cfg(test)]
 pub(crate) mod sample;
 pub mod template;
@@ -17,5 +18,6 @@ pub mod units;
 pub use file::write_atomically;
 pub use json::{from_json, to_json};
 pub use model::Report;
+pub use prom::to_prometheus;
 pub use template::Template;
 pub use text::to_text;

@@ -60,6 +60,12 @@ pub enum EndedBy {
     /// The process still runs: the report was asked for, not caused by an end.
     #[serde(rename = "running")]
     Running,
+    /// `exec`: the process has become another program.
+    #[serde(rename = "exec")]
+    Exec,
+    /// No end was seen: a signal, a crash, or the kernel's out-of-memory killer. The report was made from the live file.
+    #[serde(rename = "killed")]
+    Killed,
     /// An end that this version has no word for.
     #[serde(rename = "other", other)]
     Other,
@@ -74,6 +80,8 @@ impl EndedBy {
             Self::StandardImmediateExit => "_Exit",
             Self::QuickExit => "quick_exit",
             Self::Running => "running",
+            Self::Exec => "exec",
+            Self::Killed => "killed",
             Self::Other => "other",
         }
     }
@@ -156,6 +164,35 @@ pub struct DeviceReport {
     /// The expandable ranges of the pools (`expandable_segments:True`), added up; absent where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mapped: Option<Mapped>,
+    /// The parts of its life that the program has named by `gpucache_mark`, in order of their first beginning.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<Phase>,
+}
+
+/// A part of the process's life that the program has named. One that was entered more than once adds up, but for peaks.
+/// Peaks of several contexts add up to an upper bound.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Phase {
+    /// Its name; empty for the time before the first.
+    pub name: String,
+    /// How often it was entered.
+    pub entered: u64,
+    /// Seconds spent in it.
+    pub seconds: f64,
+    /// Most bytes that the program had asked for at once.
+    pub requested_peak_bytes: u64,
+    /// Most bytes of the blocks for that.
+    pub allocated_peak_bytes: u64,
+    /// Most bytes that the pool held.
+    pub reserved_peak_bytes: u64,
+    /// Bytes by which the pool grew.
+    pub grown_bytes: u64,
+    /// Allocation requests that the pool served.
+    pub allocs: u64,
+    /// Frees of pooled blocks.
+    pub frees: u64,
+    /// Allocation calls that the pool made to the driver.
+    pub driver_allocs: u64,
 }
 
 /// The pool at the moment when it reserved more than ever before or after.

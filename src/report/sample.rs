@@ -68,6 +68,7 @@ pub fn training() -> Report {
         },
         driver_time: None,
         mapped: None,
+        phases: vec![],
     };
     Report {
         schema_version: SCHEMA_VERSION,

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use super::advice::{Advice, advise};
-use super::model::{DEFAULT_SOURCE, DeviceReport, Live, Mapped, OomMoment, POOL, Report};
+use super::model::{DEFAULT_SOURCE, DeviceReport, EndedBy, Live, Mapped, OomMoment, POOL, Phase, Report};
 use super::units::{counted, duration, grouped, human, microseconds, printable};
 
 /// Column in which the figures start, so that the eye finds them.
@@ -12,6 +12,9 @@ const LABEL_WIDTH: usize = 15;
 
 /// Characters of the command that the first line shows; the JSON has all of it.
 const COMMAND_SHOWN: usize = 80;
+
+/// Most phases that are listed.
+const PHASES_SHOWN: usize = 8;
 
 /// Most sizes of never-freed blocks that are listed.
 const SIZES_SHOWN: usize = 3;
@@ -23,7 +26,7 @@ pub fn to_text(report: &Report) -> String {
     let command = one_line(&process.command);
     let mut out = format!("gpucache[{}]: {command}", process.pid);
     if report.devices.iter().any(DeviceReport::was_used) {
-        let _ = writeln!(out, ", {}, ended by {}", duration(process.duration_s), process.ended_by.as_str());
+        let _ = writeln!(out, ", {}, {}", duration(process.duration_s), ending(process.ended_by));
         let advice = advise(report);
         for device in report.devices.iter().filter(|device| device.was_used()) {
             device_lines(&mut out, report, device, &advice);
@@ -35,6 +38,14 @@ pub fn to_text(report: &Report) -> String {
         let _ = writeln!(out, "  note: {}", printable(note));
     }
     out
+}
+
+fn ending(ended_by: EndedBy) -> String {
+    match ended_by {
+        EndedBy::Running => "still running".to_owned(),
+        EndedBy::Killed => "killed: no end was seen".to_owned(),
+        other => format!("ended by {}", other.as_str()),
+    }
 }
 
 fn one_line(command: &str) -> String {
@@ -68,6 +79,7 @@ fn device_lines(out: &mut String, report: &Report, device: &DeviceReport, advice
     if let Some(range) = &device.mapped {
         line(out, "expandable", &expandable(range));
     }
+    phase_lines(out, &device.phases);
     if device.counts.oom > 0 {
         line(out, "out of memory", &counted(device.counts.oom, "time"));
         for oom in device.fragmentation.at_oom.iter().take(1) {
@@ -91,6 +103,26 @@ fn device_lines(out: &mut String, report: &Report, device: &DeviceReport, advice
     }
     for advice in advice.iter().filter(|advice| advice.device == device.ordinal) {
         line(out, "try", &advice.text);
+    }
+}
+
+/// Phases in order, those with the highest peaks where there are many.
+fn phase_lines(out: &mut String, phases: &[Phase]) {
+    let mut shown: Vec<_> = phases.iter().enumerate().filter(|(_, phase)| !phase.name.is_empty()).collect();
+    shown.sort_by_key(|(_, phase)| std::cmp::Reverse(phase.allocated_peak_bytes));
+    shown.truncate(PHASES_SHOWN);
+    shown.sort_by_key(|(at, _)| *at);
+    for (_, phase) in shown {
+        let name = one_line(&phase.name);
+        let text = format!(
+            "{name}: at most {} allocated, {} reserved; {}, grown by {}, {}",
+            human(phase.allocated_peak_bytes),
+            human(phase.reserved_peak_bytes),
+            counted(phase.allocs, "allocation"),
+            human(phase.grown_bytes),
+            duration(phase.seconds),
+        );
+        line(out, "phase", &text);
     }
 }
 

@@ -38,6 +38,7 @@ impl Gauge {
 pub struct SharedGauge {
     current: AtomicU64,
     peak: AtomicU64,
+    recent: AtomicU64,
     total_allocated: AtomicU64,
     total_freed: AtomicU64,
 }
@@ -48,6 +49,7 @@ impl SharedGauge {
         Self {
             current: AtomicU64::new(0),
             peak: AtomicU64::new(0),
+            recent: AtomicU64::new(0),
             total_allocated: AtomicU64::new(0),
             total_freed: AtomicU64::new(0),
         }
@@ -71,7 +73,9 @@ impl SharedGauge {
     fn admit(&self, sum: impl Fn(u64) -> Option<u64>, n: u64) -> Result<(), u64> {
         let before = self.current.fetch_update(Ordering::Relaxed, Ordering::Relaxed, &sum)?;
         // The sum as this thread left it, not a second load: every high point is some thread's sum, so none is missed.
-        self.peak.fetch_max(sum(before).unwrap_or(before), Ordering::Relaxed);
+        let after = sum(before).unwrap_or(before);
+        self.peak.fetch_max(after, Ordering::Relaxed);
+        self.recent.fetch_max(after, Ordering::Relaxed);
         self.total_allocated.fetch_add(n, Ordering::Relaxed);
         Ok(())
     }
@@ -91,6 +95,14 @@ impl SharedGauge {
     /// Most bytes at any moment.
     pub fn peak(&self) -> u64 {
         self.peak.load(Ordering::Relaxed)
+    }
+
+    /// Most bytes since the last call; from now on, most bytes from now on. Exact where no other thread adds meanwhile.
+    pub fn take_recent(&self) -> u64 {
+        let recent = self.recent.swap(self.current(), Ordering::Relaxed);
+        // A thread that added in between may have been overwritten.
+        self.recent.fetch_max(self.current(), Ordering::Relaxed);
+        recent
     }
 
     /// All readings. While other threads add and take away, they need not be of the same instant, but `peak` is never
@@ -125,6 +137,18 @@ mod tests {
         let expected = Gauge { current: 40, peak: 150, total_allocated: 160, total_freed: 120 };
         assert_eq!(plain, expected);
         assert_eq!(shared.snapshot(), expected);
+    }
+
+    #[test]
+    fn a_recent_high_point_is_told_once() {
+        let gauge = SharedGauge::new();
+        gauge.add(100);
+        gauge.sub(70);
+        assert_eq!(gauge.take_recent(), 100);
+        assert_eq!(gauge.take_recent(), 30);
+        gauge.add(5);
+        gauge.sub(35);
+        assert_eq!((gauge.take_recent(), gauge.take_recent(), gauge.peak()), (35, 0, 100));
     }
 
     #[test]

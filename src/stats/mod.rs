@@ -11,6 +11,7 @@ mod fragmentation;
 mod gauge;
 mod histogram;
 mod kind;
+pub mod live;
 mod together;
 
 pub use counts::AtomicCounts;

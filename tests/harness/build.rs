@@ -122,7 +122,7 @@ fn driver_locked(folder: &str, features: &[&str], into: &str) -> PathBuf {
 fn build_programs() -> PathBuf {
     let _lock = Lock::take();
     let out = target().join("programs");
-    for folder in ["bin", "lib/13.1", "obj"] {
+    for folder in ["bin", "lib/13.1", "obj", "runtime"] {
         fs::create_dir_all(out.join(folder)).expect("a folder for the programs");
     }
     driver_locked("simcuda", &[], "lib");

@@ -19,7 +19,7 @@ mod outcome;
 pub use outcome::Outcome;
 
 use std::ffi::OsString;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -146,6 +146,14 @@ impl Program {
     /// # Panics
     /// If it cannot be started, or does not end in time (it is killed then).
     pub fn run(&self) -> Outcome {
+        self.start().finish()
+    }
+
+    /// Starts it; its standard input is a pipe that ends with [`Running::finish`].
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start(&self) -> Running {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let run = format!("{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
         let folder = build::programs().join("run").join(run);
@@ -154,17 +162,13 @@ impl Program {
             self.command(&folder).spawn().unwrap_or_else(|e| panic!("{}: {e}", self.path.display()));
         let stdout = drain(child.stdout.take());
         let stderr = drain(child.stderr.take());
-        let status = wait(&mut child);
-        let timed_out = status.is_none();
-        let (stdout, stderr) = (stdout.join().unwrap(), stderr.join().unwrap());
         let what = format!("{} {}", self.path.display(), self.args.join(" "));
-        assert!(!timed_out, "{what}: still running after {TIMEOUT:?}\n{stdout}\n{stderr}");
-        Outcome::new(what, status.unwrap(), stdout, stderr, folder)
+        Running { what, child, stdout, stderr, folder }
     }
 
     fn command(&self, folder: &Path) -> Command {
         let mut command = Command::new(&self.path);
-        command.args(&self.args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(&self.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.current_dir(folder).process_group(0);
         for (key, _) in std::env::vars() {
             if ["GPUCACHE_", "PYTORCH_", "SIMCUDA_", "LD_"].iter().any(|p| key.starts_with(p)) {
@@ -179,6 +183,8 @@ impl Program {
         path.push(build::programs().join("lib"));
         command.env("LD_LIBRARY_PATH", path);
         command.env("SIMCUDA_STATS", folder.join("stats"));
+        // Live files of programs that are killed stay out of the machine's folders.
+        command.env("XDG_RUNTIME_DIR", build::programs().join("runtime"));
         match &self.report {
             Report::File => _ = command.env("GPUCACHE_REPORT", folder.join("report.json")),
             Report::Value(value) => _ = command.env("GPUCACHE_REPORT", value),
@@ -189,6 +195,74 @@ impl Program {
         }
         command.envs(self.env.iter().map(|(k, v)| (k, v)));
         command
+    }
+}
+
+/// A program that runs.
+pub struct Running {
+    what: String,
+    /// The process.
+    pub child: Child,
+    stdout: thread::JoinHandle<String>,
+    stderr: thread::JoinHandle<String>,
+    /// Its working directory.
+    pub folder: PathBuf,
+}
+
+impl Running {
+    /// Waits until `happened` returns something.
+    ///
+    /// # Panics
+    /// If that takes too long.
+    pub fn until<T>(&mut self, mut happened: impl FnMut() -> Option<T>) -> T {
+        let end = Instant::now() + TIMEOUT;
+        loop {
+            if let Some(value) = happened() {
+                return value;
+            }
+            if let Some(status) = self.child.try_wait().expect("the program's status") {
+                // Once more: it may have happened just before the end.
+                return happened().unwrap_or_else(|| {
+                    let stderr = std::mem::replace(&mut self.stderr, thread::spawn(String::new));
+                    panic!("{}: has ended before: {status}\n{}", self.what, stderr.join().unwrap())
+                });
+            }
+            assert!(Instant::now() < end, "{}: did not happen within {TIMEOUT:?}", self.what);
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Writes a line to its standard input.
+    ///
+    /// # Panics
+    /// If it does not read any more.
+    pub fn tell(&mut self, line: &str) {
+        let pipe = self.child.stdin.as_mut().expect("a pipe");
+        writeln!(pipe, "{line}").and_then(|()| pipe.flush()).expect("a program that reads");
+    }
+
+    /// Kills it by SIGKILL, and returns what there is.
+    ///
+    /// # Panics
+    /// If it has ended already.
+    pub fn kill(mut self) -> Outcome {
+        self.child.kill().expect("a process to kill");
+        self.finish()
+    }
+
+    /// Closes its standard input, and waits for its end.
+    ///
+    /// # Panics
+    /// If it does not end in time (it is killed then).
+    pub fn finish(mut self) -> Outcome {
+        drop(self.child.stdin.take());
+        let status = wait(&mut self.child);
+        let (stdout, stderr) = (self.stdout.join().unwrap(), self.stderr.join().unwrap());
+        let what = self.what;
+        let status = status.unwrap_or_else(|| {
+            panic!("{what}: still running after {TIMEOUT:?}\n{stdout}\n{stderr}");
+        });
+        Outcome::new(what, status, stdout, stderr, self.folder)
     }
 }
 

@@ -47,9 +47,10 @@ int main(int argc, char **argv) {
     pthread_create(&thread, NULL, idle, NULL);
 
     mallopt(M_MMAP_THRESHOLD, 16 << 20);
-    enum { PAD = 16384, BLOCK = 1 << 20 };
+    /* Too large for a hole that somebody has left in the heap: then `block` would follow on what is another's. */
+    enum { PAD = 1 << 20, BLOCK = 1 << 20 };
     volatile char *before = malloc(PAD), *block = malloc(BLOCK), *after = malloc(PAD);
-    ASSERT(before && block && after);
+    ASSERT(before && after && block == before + PAD + 16);
     /* The page of the chunk's header holds nothing but the end of `before` and the chunk itself. */
     uintptr_t page = ((uintptr_t)block - 16) & ~(uintptr_t)4095;
     free((void *)block);

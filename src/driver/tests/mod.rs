@@ -43,6 +43,7 @@ impl Bench {
             reclaim: |_, _| 0,
             reclaimable: |_| 0,
             usage: |_| crate::pool::Usage::default(),
+            changed: |_, _| (),
             device: 0,
             name: String::new(),
         }));

@@ -1,4 +1,4 @@
-//! Reading the environment: three variables in `PyTorch`'s grammar, key by key, and three that are settings by
+//! Reading the environment: three variables in `PyTorch`'s grammar, key by key, and some that are settings by
 //! themselves. Nothing is decided here about a fault but how grave it is: in `GPUCACHE_*` it is an error, because a
 //! limit that was asked for must not silently become none; in `PYTORCH_*` it is a warning, because those belong to
 //! `PyTorch`, which complains itself.

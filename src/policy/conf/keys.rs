@@ -5,7 +5,14 @@ use super::{Conf, LogLevel, Sourced};
 use crate::policy::grammar::Value;
 
 /// The environment variables that the library reads, `PyTorch`'s apart.
-pub const ENVIRONMENT: [&str; 4] = ["GPUCACHE_CONF", "GPUCACHE_REPORT", "GPUCACHE_LOG", "GPUCACHE_DISABLE"];
+pub const ENVIRONMENT: [&str; 6] = [
+    "GPUCACHE_CONF",
+    "GPUCACHE_REPORT",
+    "GPUCACHE_PROM",
+    "GPUCACHE_ALERT_FILE",
+    "GPUCACHE_LOG",
+    "GPUCACHE_DISABLE",
+];
 
 /// A key of the configuration variables.
 pub(super) struct Key {
@@ -37,7 +44,7 @@ const FRACTION_FORM: &str = "a number from 0 to 1, or one for each device: [0:0.
 const MIB_FORM: &str = "a whole number of MiB, at least 20";
 const TRUTH_FORM: &str = "True or False";
 
-pub(super) const KEYS: [Key; 8] = [
+pub(super) const KEYS: [Key; 10] = [
     Key {
         name: "memory_fraction",
         pytorch_name: Some("per_process_memory_fraction"),
@@ -114,6 +121,26 @@ pub(super) const KEYS: [Key; 8] = [
             Ok(())
         },
     },
+    Key {
+        name: "alert",
+        pytorch_name: None,
+        accepted: "a list of at most 16, each one of allocated, reserved or held with a size or a share of the cap, \
+                   fragmentation with a share, growth with a size (a minute), leak with a number of minutes: \
+                   [held:0.9,allocated:8GiB,fragmentation:0.5,growth:1GiB,leak:10]",
+        set: |conf, value, origin| {
+            conf.alert = origin.with(value::alarms(value)?);
+            Ok(())
+        },
+    },
+    Key {
+        name: "live_file",
+        pytorch_name: None,
+        accepted: TRUTH_FORM,
+        set: |conf, value, origin| {
+            conf.live_file = origin.with(value::truth(value)?);
+            Ok(())
+        },
+    },
 ];
 
 /// Other names of keys.
@@ -166,13 +193,31 @@ pub(super) struct Variable {
     pub set: fn(&mut Conf, &str, Origin) -> Result<(), Refusal>,
 }
 
-pub(super) const VARIABLES: [Variable; 3] = [
+pub(super) const VARIABLES: [Variable; 5] = [
     Variable {
         name: "GPUCACHE_REPORT",
         accepted: "off, stderr, or a file name in which %p, %h, %e, %t, %q{VAR} and %% stand for process id, host, \
                    executable, unix time, a variable and a percent sign",
         set: |conf, text, origin| {
             conf.report = origin.with(value::report_target(text)?);
+            Ok(())
+        },
+    },
+    Variable {
+        name: "GPUCACHE_PROM",
+        accepted: "a file name that ends with .prom, in which %p, %h, %e, %t, %q{VAR} and %% stand for process id, host, \
+                   executable, unix time, a variable and a percent sign",
+        set: |conf, text, origin| {
+            conf.prom = origin.with(Some(value::prom_file(text)?));
+            Ok(())
+        },
+    },
+    Variable {
+        name: "GPUCACHE_ALERT_FILE",
+        accepted: "a file name in which %p, %h, %e, %t, %q{VAR} and %% stand for process id, host, executable, unix time, \
+                   a variable and a percent sign",
+        set: |conf, text, origin| {
+            conf.alert_file = origin.with(Some(value::file(text)?));
             Ok(())
         },
     },

@@ -9,6 +9,8 @@
 //! | `max_non_split_rounding_mb` | whole number from 20 | 20 | a request at or above the split size takes no block larger than itself by this much |
 //! | `roundup_power2_divisions` | power of two, or `[256:1,512:2,>:8]` | none | sizes are rounded up to a division of their power of two |
 //! | `free_sync` | `True`, `False` | `False` | each free waits for the device, as `cudaFree` does |
+//! | `live_file` | `True`, `False` | `True` | figures are kept in a small shared file while the process runs |
+//! | `alert` | `[held:0.9,allocated:8GiB,fragmentation:0.5,growth:1GiB,leak:10]` | none | what is to be said while the process runs |
 //! | `expandable_segments` | `True`, `False` | `False` | memory of a pool lies in one range of addresses; free memory is moved where it is needed |
 //!
 //! Keys are looked up in `GPUCACHE_CONF`, then `PYTORCH_CUDA_ALLOC_CONF`, then `PYTORCH_ALLOC_CONF`, each key by itself.
@@ -26,6 +28,7 @@ pub use env::{CONF_VARIABLE, Parsed, unknown_variables};
 pub use keys::ENVIRONMENT;
 pub use value::{Cap, Caps};
 
+use crate::policy::alarms::Alarm;
 use crate::policy::bytes;
 use crate::policy::round::Rounding;
 use crate::report::model::{DEFAULT_SOURCE, Setting};
@@ -124,7 +127,11 @@ pub struct Conf {
     rounding: Sourced<Rounding>,
     free_sync: Sourced<bool>,
     expandable_segments: Sourced<bool>,
+    live_file: Sourced<bool>,
+    alert: Sourced<Vec<Alarm>>,
+    alert_file: Sourced<Option<Template>>,
     report: Sourced<ReportTarget>,
+    prom: Sourced<Option<Template>>,
     log: Sourced<LogLevel>,
     disabled: Sourced<bool>,
 }
@@ -140,7 +147,11 @@ impl Default for Conf {
             rounding: Sourced::default_of(Rounding::none(), "none"),
             free_sync: Sourced::default_of(false, "False"),
             expandable_segments: Sourced::default_of(false, "False"),
+            live_file: Sourced::default_of(true, "True"),
+            alert: Sourced::default_of(Vec::new(), "none"),
+            alert_file: Sourced::default_of(None, "none"),
             report: Sourced::default_of(ReportTarget::Stderr, "stderr"),
+            prom: Sourced::default_of(None, "off"),
             log: Sourced::default_of(LogLevel::Warn, "warn"),
             disabled: Sourced::default_of(false, "0"),
         }
@@ -191,9 +202,29 @@ impl Conf {
         self.expandable_segments.value
     }
 
+    /// Whether figures are kept in a live file.
+    pub fn live_file(&self) -> bool {
+        self.live_file.value
+    }
+
     /// Where the report goes.
     pub fn report(&self) -> &ReportTarget {
         &self.report.value
+    }
+
+    /// What is to be said while the process runs.
+    pub fn alert(&self) -> &[Alarm] {
+        &self.alert.value
+    }
+
+    /// The file that alarms are added to, besides the standard error stream; none if there is none.
+    pub fn alert_file(&self) -> Option<&Template> {
+        self.alert_file.value.as_ref()
+    }
+
+    /// Where figures for Prometheus go while the process runs; none if nowhere.
+    pub fn prom(&self) -> Option<&Template> {
+        self.prom.value.as_ref()
     }
 
     /// How much the library says about its own working.
@@ -217,7 +248,11 @@ impl Conf {
             self.rounding.setting("roundup_power2_divisions"),
             self.free_sync.setting("free_sync"),
             self.expandable_segments.setting("expandable_segments"),
+            self.live_file.setting("live_file"),
+            self.alert.setting("alert"),
             self.report.setting("GPUCACHE_REPORT"),
+            self.prom.setting("GPUCACHE_PROM"),
+            self.alert_file.setting("GPUCACHE_ALERT_FILE"),
             self.log.setting("GPUCACHE_LOG"),
             self.disabled.setting("GPUCACHE_DISABLE"),
         ]

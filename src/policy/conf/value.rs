@@ -1,6 +1,7 @@
 //! Values of the settings: from the words of the grammar to numbers, each with the one form that it accepts.
 
 use super::ReportTarget;
+use crate::policy::alarms::{Alarm, MOST_MINUTES, Subject};
 use crate::policy::bytes;
 use crate::policy::grammar::Value;
 use crate::policy::round::{Interval, Rounding};
@@ -176,13 +177,68 @@ pub(super) fn report_target(text: &str) -> Result<ReportTarget, Refusal> {
     if is(&"stderr") {
         return Ok(ReportTarget::Stderr);
     }
-    if NO_FILE_NAMES.iter().any(is) {
+    file(text).map(ReportTarget::File)
+}
+
+pub(super) fn file(text: &str) -> Result<Template, Refusal> {
+    if NO_FILE_NAMES.iter().any(|word| text.eq_ignore_ascii_case(word)) {
         return Err(format!("`{text}` is not taken for the name of a file; write ./{text} if it is one"));
     }
     if text.ends_with('/') {
         return Err(format!("`{text}` names a folder and no file"));
     }
-    Template::parse(text).map(ReportTarget::File).map_err(|error| error.fault())
+    Template::parse(text).map_err(|error| error.fault())
+}
+
+/// Alarms at most.
+const MOST_ALARMS: usize = 16;
+
+pub(super) fn alarms(value: &Value) -> Result<Vec<Alarm>, Refusal> {
+    let Value::List(list) = value else { return Err("a list is needed".to_owned()) };
+    if list.len() > MOST_ALARMS {
+        return Err(format!("{} are too many", list.len()));
+    }
+    list.iter().map(|(name, threshold)| alarm(name, threshold)).collect()
+}
+
+fn alarm(name: &str, threshold: &str) -> Result<Alarm, Refusal> {
+    let share = || match number(threshold)? {
+        share if share > 0.0 && share < 1.0 => Ok(share),
+        _ => Err(format!("`{threshold}` is not above 0 and below 1")),
+    };
+    let bytes = || bytes::parse(threshold).map_err(|error| error.fault());
+    // `1.5GiB` is a size, too.
+    let is_share = threshold.contains('.') && !threshold.ends_with(|c: char| c.is_ascii_alphabetic());
+    let held = |subject| {
+        if is_share {
+            share().map(|share| Alarm::Share(subject, share))
+        } else {
+            bytes().map(|bytes| Alarm::Bytes(subject, bytes))
+        }
+    };
+    match name {
+        "allocated" => held(Subject::Allocated),
+        "reserved" => held(Subject::Reserved),
+        "held" => held(Subject::Held),
+        "fragmentation" => Ok(Alarm::Fragmentation(share()?)),
+        "growth" => Ok(Alarm::Growth(bytes()?)),
+        "leak" => match whole(threshold) {
+            Some(minutes) if (3..=MOST_MINUTES as u64).contains(&minutes) => {
+                Ok(Alarm::Leak(minutes as usize))
+            }
+            _ => Err(format!("`{threshold}` is not a number of minutes from 3 to {MOST_MINUTES}")),
+        },
+        _ => Err(format!("`{name}` is no alarm")),
+    }
+}
+
+/// The collector reads no file of another name.
+pub(super) fn prom_file(text: &str) -> Result<Template, Refusal> {
+    // In this case of letters only.
+    if text.strip_suffix(".prom").is_none() {
+        return Err(format!("`{text}` does not end with .prom, and the collector would not read it"));
+    }
+    Template::parse(text).map_err(|error| error.fault())
 }
 
 pub(super) fn rounding(value: &Value) -> Result<Rounding, Refusal> {

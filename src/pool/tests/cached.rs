@@ -351,3 +351,30 @@ fn what_one_thread_frees_another_gets_without_the_heap() {
         .count();
     assert_eq!((got, run.heap.clock()), (320, served_by_heap));
 }
+
+#[test]
+fn the_most_since_the_last_look_is_that_of_caches_too() {
+    let mut run = Run::new();
+    for _ in 0..20 {
+        run.alloc(0, 2048);
+    }
+    for _ in 0..20 {
+        run.free(0, 0);
+    }
+    run.retired = run.epoch;
+    assert_eq!(run.caches.take_recent(&mut run.heap), (20 * 2048, 20 * 2048));
+    // Everything has gone into the cache, of which the heap has not heard.
+    assert_eq!(run.caches.in_use(&run.heap), (0, 0));
+    assert_eq!(run.caches.take_recent(&mut run.heap), (0, 0));
+    let cache = run.cache(0);
+    let hit = |need| matches!(cache.pop(need, 2000, run.retired), Popped::Block(_));
+    assert!((0..5).all(|_| hit(2048)));
+    assert_eq!(run.caches.in_use(&run.heap), (5 * 2000, 5 * 2048));
+    assert_eq!(run.caches.take_recent(&mut run.heap), (5 * 2000, 5 * 2048));
+    assert!(hit(2048));
+    assert_eq!(run.caches.take_recent(&mut run.heap), (6 * 2000, 6 * 2048));
+    // What was highest before is the peak's still.
+    let mut usage = run.heap.usage();
+    run.caches.add_to(&mut usage);
+    assert_eq!((usage.requested.peak, usage.requested.recent), (20 * 2048, 6 * 2000));
+}

@@ -1,6 +1,7 @@
 //! The configuration as a user meets it: environments in, settings and messages out.
 
 mod mistakes;
+mod watching;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -372,7 +373,8 @@ fn unknown_variables_warn_with_the_nearest() {
         [
             "unknown variable GPUCACHE_CONFIG; did you mean GPUCACHE_CONF?",
             "unknown variable GPUCACHE_REPROT; did you mean GPUCACHE_REPORT?",
-            "unknown variable GPUCACHE_XYZZY; known are GPUCACHE_CONF, GPUCACHE_REPORT, GPUCACHE_LOG, GPUCACHE_DISABLE",
+            "unknown variable GPUCACHE_XYZZY; known are GPUCACHE_CONF, GPUCACHE_REPORT, GPUCACHE_PROM, \
+             GPUCACHE_ALERT_FILE, GPUCACHE_LOG, GPUCACHE_DISABLE",
         ]
     );
 }

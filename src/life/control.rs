@@ -1,0 +1,89 @@
+//! What may be asked of the running process: by itself, through the functions of `include/gpucache.h`, or from outside,
+//! through the mailbox of its live file. A question from outside is taken up by a thread that allocates or frees and
+//! happens to come by, where it holds nothing that an answer could need.
+
+use super::{contexts, exit, phases, process};
+use crate::driver::books::DeviceBooks;
+use crate::report::model::EndedBy;
+use crate::report::units::human;
+use crate::stats::live::{Answer, Command, Mailbox};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Caps that were asked for, by device; all ones for none. Kept because the device's books may be opened later.
+static WANTED: [AtomicU64; contexts::DEVICES] = [const { AtomicU64::new(u64::MAX) }; contexts::DEVICES];
+static ATTENDING: AtomicBool = AtomicBool::new(false);
+
+/// The cap that was asked for a device, if any was.
+pub fn wanted_limit(device: u32) -> Option<u64> {
+    let wanted = WANTED.get(device as usize)?.load(Ordering::Acquire);
+    (wanted != u64::MAX).then_some(wanted)
+}
+
+/// Keeps a cap for a device whose books are not open yet; whether there can be such a device.
+pub fn want_limit(device: u32, bytes: u64) -> bool {
+    let slot = WANTED.get(device as usize);
+    slot.inspect(|slot| slot.store(bytes, Ordering::Release)).is_some()
+}
+
+/// Gives all idle memory back to the driver, which waits for the device; returns the bytes.
+pub fn empty_cache() -> u64 {
+    contexts::opened_books().map(|books| contexts::reclaim(books.device, u64::MAX)).sum()
+}
+
+/// Changes the cap of a device, to no more than was configured; `u64::MAX` is that again. Idle memory beyond it goes back
+/// at once. Returns what holds now; `None` for a device that cannot be, or if it is not known yet.
+pub fn set_limit(device: u32, bytes: u64) -> Option<u64> {
+    if !want_limit(device, bytes) {
+        return None;
+    }
+    let books = contexts::known_books(device)?;
+    let limit = books.account.set_limit(bytes);
+    tracing::info!("the cap of GPU {device} is {} from now on", human(limit));
+    let excess = books.account.excess();
+    if excess > 0 {
+        contexts::reclaim(device, excess);
+    }
+    Some(limit)
+}
+
+/// Where a cap was lowered below what is held, memory that has become idle since goes back.
+pub fn keep_to_the_cap(books: &DeviceBooks) {
+    let excess = books.account.excess();
+    if excess > 0 && (books.reclaimable)(books.device) > 0 {
+        contexts::reclaim(books.device, excess);
+    }
+}
+
+/// Carries out what is asked in the mailbox, unless another thread does.
+#[cold]
+pub fn attend(mailbox: Mailbox) {
+    if ATTENDING.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    if let Some((ticket, command)) = mailbox.take() {
+        let answer = command.map_or(Answer::Refused, carry_out);
+        mailbox.answer(ticket, answer);
+    }
+    ATTENDING.store(false, Ordering::Release);
+}
+
+fn carry_out(command: Command) -> Answer {
+    tracing::info!("asked from outside: {command:?}");
+    match command {
+        Command::EmptyCache => Answer::Done(empty_cache()),
+        Command::Report => {
+            exit::write(EndedBy::Running);
+            Answer::Done(0)
+        }
+        Command::ResetPeak => {
+            phases::reset(None);
+            Answer::Done(0)
+        }
+        Command::Limit { device, bytes } => set_limit(device, bytes).map_or(Answer::Refused, Answer::Done),
+    }
+}
+
+/// Whether the process is one that can be asked: it serves, and the caller is not within a call of the pool's own.
+pub fn can_be_asked() -> bool {
+    process::is_active() && !crate::driver::real::inside()
+}

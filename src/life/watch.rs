@@ -1,0 +1,137 @@
+//! What is written for those who watch a running process: figures for Prometheus, and alarms.
+//!
+//! There is no thread for it. A thread of the library's own would not exist in forked children, would have to be kept out
+//! of the program's signals, limits and sandboxes, and would be one more in processes that count theirs. So whichever thread of the
+//! program comes by when it is time writes the file, once in five seconds: a few dozen microseconds. A
+//! process that makes no calls writes nothing; the time of the last writing is among the figures.
+
+use super::{contexts, exit, live, notes, process, say};
+use crate::driver::books::DeviceBooks;
+use crate::policy::Conf;
+use crate::policy::alarms::{Reading, Watch};
+use crate::report::model::{EndedBy, Process, Report, SCHEMA_VERSION};
+use crate::report::{to_prometheus, write_atomically};
+use parking_lot::Mutex;
+use std::io::Write;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Between two writings, in nanoseconds.
+const INTERVAL: u64 = 5_000_000_000;
+
+/// When the file was last written.
+static WRITTEN: AtomicU64 = AtomicU64::new(0);
+/// Its name, once it is known.
+static PATH: OnceLock<String> = OnceLock::new();
+
+/// Between two readings for alarms, but for those after a change of what is held.
+const READING: u64 = 10_000_000;
+/// When the last was taken, of any device.
+static READ: AtomicU64 = AtomicU64::new(0);
+/// What was seen of each device.
+static WATCHES: Mutex<Vec<(u32, Watch)>> = Mutex::new(Vec::new());
+
+/// A thread comes by; `held` says that what is held has changed.
+pub fn look(books: &DeviceBooks, now: u64, held: bool) {
+    let Some(conf) = process::conf() else { return };
+    if !conf.alert().is_empty() && (held || now.wrapping_sub(READ.load(Ordering::Relaxed)) >= READING) {
+        READ.store(now, Ordering::Relaxed);
+        judge(conf, books, now, held);
+    }
+    if conf.prom().is_some() {
+        let last = WRITTEN.load(Ordering::Relaxed);
+        let due = last == 0 || now.wrapping_sub(last) >= INTERVAL;
+        // One thread writes it.
+        if due && WRITTEN.compare_exchange(last, now, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            write_now(now);
+        }
+    }
+}
+
+/// Takes a reading, and says what is to be said. Where another thread does, this one goes on.
+#[cold]
+fn judge(conf: &Conf, books: &DeviceBooks, now: u64, held: bool) {
+    let Some(mut watches) = WATCHES.try_lock() else { return };
+    let mut reading = Reading {
+        reserved: books.account.reserved().current,
+        external: books.account.external().current,
+        limit: books.account.limit_bytes(),
+        ..Reading::default()
+    };
+    for life in contexts::all().filter(|life| life.device == books.device) {
+        if held {
+            // Looks for the largest free block, which the glimpse then has.
+            let _ = life.server.passing_figures(true);
+        }
+        let glimpse = life.server.glimpse();
+        reading.allocated += glimpse.allocated;
+        reading.largest_free = reading.largest_free.max(glimpse.largest_free);
+    }
+    let at = watches.iter().position(|(device, _)| *device == books.device).unwrap_or_else(|| {
+        watches.push((books.device, Watch::default()));
+        watches.len() - 1
+    });
+    let raised = watches[at].1.read(conf.alert(), now, &reading);
+    drop(watches);
+    for (alarm, seen) in raised {
+        let alarm = &conf.alert()[alarm];
+        say::line(&format!("alert: GPU {}: {alarm}: {seen}", books.device));
+        notes::add(format!("alert on GPU {}: {alarm}", books.device));
+        if let Some(template) = conf.alert_file() {
+            let line = serde_json::json!({
+                "time": now / 1_000_000_000,
+                "pid": std::process::id(),
+                "device": books.device,
+                "alert": alarm.name(),
+                "text": format!("{alarm}: {seen}"),
+                "allocated_bytes": reading.allocated,
+                "reserved_bytes": reading.reserved,
+                "external_bytes": reading.external,
+                "limit_bytes": reading.limit,
+            });
+            let written = std::fs::OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open(exit::expand(template))
+                .and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
+            if let Err(error) = written {
+                notes::add(format!("no file of alerts: {error}"));
+            }
+        }
+    }
+}
+
+fn path() -> Option<&'static str> {
+    let template = process::conf().and_then(Conf::prom)?;
+    Some(PATH.get_or_init(|| exit::expand(template)))
+}
+
+#[cold]
+fn write_now(now: u64) {
+    // Where a pool's figures cannot be had at once, they are left for the next time.
+    let (Some(path), Some(devices)) = (path(), live::all_devices(false)) else { return };
+    let process = Process {
+        pid: std::process::id(),
+        command: exit::command(),
+        duration_s: process::age(),
+        ended_by: EndedBy::Running,
+    };
+    let report =
+        Report { schema_version: SCHEMA_VERSION, process, config: Vec::new(), devices, notes: Vec::new() };
+    write(path, &report, now as f64 / 1e9, true);
+}
+
+fn write(path: &str, report: &Report, now: f64, runs: bool) {
+    let text = to_prometheus(report, now, runs);
+    if let Err(error) = write_atomically(path.as_ref(), text.as_bytes()) {
+        notes::add(format!("no figures for Prometheus: {error}"));
+    }
+}
+
+/// The last figures, at the end of the process.
+pub fn end(ended_by: EndedBy) {
+    if let Some(path) = path() {
+        let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
+        write(path, &exit::gather(ended_by), now.unwrap_or_default().as_secs_f64(), false);
+    }
+}

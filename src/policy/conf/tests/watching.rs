@@ -1,0 +1,56 @@
+//! Settings for those who watch: alarms, and files for other programs.
+
+use super::{good, own, read, the_error};
+use crate::policy::alarms::{Alarm, Subject};
+
+#[test]
+fn figures_for_prometheus_go_to_a_file_that_its_collector_reads() {
+    let parsed = read(&[("GPUCACHE_PROM", "/var/lib/node/gpucache-%p.prom")]);
+    assert_eq!((parsed.errors.len(), parsed.conf.prom().is_some()), (0, true));
+    for text in ["on", "/var/lib/node/figures", "a%x.prom"] {
+        let parsed = read(&[("GPUCACHE_PROM", text)]);
+        assert!(the_error(&parsed).contains("GPUCACHE_PROM") && parsed.conf.prom().is_none(), "{text}");
+    }
+}
+
+#[test]
+fn every_alarm_is_taken() {
+    let conf =
+        good("alert:[held:0.9,reserved:1536MiB,allocated:8GiB,fragmentation:0.5,growth:100MiB,leak:10]");
+    assert_eq!(
+        conf.alert(),
+        [
+            Alarm::Share(Subject::Held, 0.9),
+            Alarm::Bytes(Subject::Reserved, 3 << 29),
+            Alarm::Bytes(Subject::Allocated, 8 << 30),
+            Alarm::Fragmentation(0.5),
+            Alarm::Growth(100 << 20),
+            Alarm::Leak(10),
+        ]
+    );
+    assert_eq!(good("").alert(), []);
+}
+
+#[test]
+fn alarms_that_are_none_are_errors_that_say_why() {
+    for (text, fault) in [
+        ("alert:0.9", "a list is needed"),
+        ("alert:[used:0.9]", "`used` is no alarm"),
+        ("alert:[reserved:1.5]", "`1.5` is not above 0 and below 1"),
+        ("alert:[reserved:90%]", "90%"),
+        ("alert:[fragmentation:2]", "`2` is not above 0 and below 1"),
+        ("alert:[growth:fast]", "fast"),
+        ("alert:[growth:1GB]", "1GB"),
+        ("alert:[leak:2]", "`2` is not a number of minutes"),
+        ("alert:[reserved>0.9]", "name:value"),
+        ("alert:[reserved:1.5GiB]", "`1.5GiB` is not a whole number"),
+    ] {
+        let parsed = own(text);
+        let error = the_error(&parsed);
+        assert!(error.contains("GPUCACHE_CONF") && error.contains(fault), "{text}: {error}");
+        assert!(parsed.conf.alert().is_empty());
+    }
+    let many = format!("alert:[{}]", vec!["held:0.5"; 17].join(","));
+    assert!(the_error(&own(&many)).contains("17 are too many"));
+    assert!(the_error(&read(&[("GPUCACHE_ALERT_FILE", "off/")])).contains("GPUCACHE_ALERT_FILE"));
+}

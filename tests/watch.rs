@@ -1,0 +1,114 @@
+//! What those see who watch a running process.
+
+mod harness;
+
+use harness::{MIB, Program};
+use std::path::Path;
+
+/// A figure of the first device in a file for Prometheus.
+fn figure(file: &Path, name: &str) -> u64 {
+    let text = std::fs::read_to_string(file).unwrap();
+    let line = text.lines().find(|line| line.starts_with(&format!("{name}{{")));
+    let line = line.unwrap_or_else(|| panic!("no {name} in\n{text}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn figures_for_prometheus_come_while_it_runs_and_at_the_end() {
+    for conf in ["", "live_file:False"] {
+        let program = Program::new("talker").preload().conf(conf).env("GPUCACHE_PROM", "x%p-%q{HOME}.prom");
+        let mut running = program.env("HOME", "h").start();
+        running.tell("alloc 8 1");
+        let file = running.folder.join(format!("x{}-h.prom", running.child.id()));
+        running.until(|| file.exists().then_some(()));
+        assert!(figure(&file, "gpucache_memory_reserved_bytes") >= 8 * MIB);
+        assert_eq!(figure(&file, "gpucache_process_running"), 1);
+        running.tell("alloc 100 1");
+        let run = running.finish();
+        run.ok();
+        assert_eq!(figure(&file, "gpucache_process_running"), 0);
+        assert_eq!(figure(&file, "gpucache_memory_requested_bytes"), 108 * MIB);
+        assert_eq!(figure(&file, "gpucache_allocations_total"), 2);
+        let names = std::fs::read_dir(&run.folder).unwrap();
+        let names: Vec<_> = names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        assert!(!names.iter().any(|name| name.contains(".tmp")), "{names:?}");
+        let figures = run.json()["config"].as_array().unwrap();
+        assert!(figures.iter().any(|setting| setting["key"] == "GPUCACHE_PROM"));
+    }
+}
+
+/// Every five seconds and no more often.
+#[test]
+fn figures_are_not_written_again_and_again() {
+    let mut running = Program::new("talker").preload().env("GPUCACHE_PROM", "x.prom").start();
+    running.tell("alloc 8 1");
+    let (file, done) = (running.folder.join("x.prom"), running.folder.join("done-2"));
+    running.tell("pairs 20000");
+    running.until(|| done.exists().then_some(()));
+    assert!(figure(&file, "gpucache_allocations_total") < 2);
+    let run = running.kill();
+    assert!(figure(&run.folder.join("x.prom"), "gpucache_process_running") > 0, "nobody could say otherwise");
+}
+
+#[test]
+fn figures_that_cannot_be_written_are_a_note() {
+    let run = Program::new("train").arg("5").preload().env("GPUCACHE_PROM", "no/such/folder/x.prom").run();
+    run.ok();
+    let notes = run.json()["notes"].to_string();
+    assert!(notes.contains("no figures for Prometheus") && notes.contains("no/such/folder"), "{run}");
+}
+
+#[test]
+fn a_name_that_the_collector_would_not_read_is_refused() {
+    let run = Program::new("meminfo").preload().env("GPUCACHE_PROM", "figures").run();
+    assert_eq!(run.status.code(), Some(4), "{run}");
+    assert!(run.stderr.contains("GPUCACHE_PROM: figures:") && run.stderr.contains(".prom"), "{run}");
+}
+
+#[test]
+fn children_and_processes_without_cuda_write_no_figures() {
+    for (name, way) in [("forks", "_exit"), ("hello", "")] {
+        let run = Program::new(name).arg(way).preload().env("GPUCACHE_PROM", "x%p.prom").run();
+        let names = std::fs::read_dir(&run.folder).unwrap();
+        let written = names.filter(|f| f.as_ref().unwrap().file_name().to_string_lossy().contains(".prom"));
+        assert_eq!(written.count(), usize::from(name == "forks"), "{run}");
+    }
+}
+
+#[test]
+fn alarms_are_said_once_each_time() {
+    let conf = "memory_limit:1GiB,alert:[held:0.5,allocated:650MiB,fragmentation:0.9]";
+    let program = Program::new("talker").preload().conf(conf).env("GPUCACHE_ALERT_FILE", "alerts-%p.jsonl");
+    let mut running = program.start();
+    let file = running.folder.join(format!("alerts-{}.jsonl", running.child.id()));
+    for line in
+        ["alloc 100 5", "alloc 100 1", "pairs 100", "alloc 100 1", "free 4", "pairs 100", "alloc 100 3"]
+    {
+        running.tell(line);
+    }
+    let run = running.finish();
+    run.ok();
+    let said: Vec<&str> = run.stderr.lines().filter(|line| line.contains("alert:")).collect();
+    assert_eq!(said.len(), 2, "{run}");
+    assert!(said[0].contains("alert: GPU 0: held above 0.5 of the cap: 600.00 MiB of 1.00 GiB"), "{run}");
+    assert!(said[1].contains("allocated above 650.00 MiB: 700.00 MiB"), "{run}");
+    let notes = run.json()["notes"].as_array().unwrap();
+    assert_eq!(notes.len(), 2, "{run}");
+    let text = std::fs::read_to_string(file).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let alarms: Vec<_> = lines.map(|line| (line["alert"].clone(), line["limit_bytes"].as_u64())).collect();
+    assert_eq!(alarms, [("held".into(), Some(1024 * MIB)), ("allocated".into(), Some(1024 * MIB))]);
+}
+
+#[test]
+fn a_fragmented_pool_raises_an_alarm() {
+    // Every second block goes; a growth is when it is judged.
+    let frees: Vec<String> = (0..100).map(|at| format!("f{}", 2 * at)).collect();
+    let script = format!("a2m*200 {} a30m", frees.join(" "));
+    let run =
+        Program::new("seq").arg(script).preload().conf("live_file:False,alert:[fragmentation:0.5]").run();
+    run.ok();
+    let said: Vec<&str> = run.stderr.lines().filter(|line| line.contains("alert:")).collect();
+    assert_eq!(said.len(), 1, "{run}");
+    assert!(said[0].contains("fragmentation above 0.5: 0.9"), "{run}");
+}
