@@ -22,6 +22,7 @@ case ${1-} in
     --check | --update) mode=${1#--} ;;
     --gpu) exec benches/gpu/bench.sh "${@:2}" ;;
     --plots) exec "${PYTHON:-python3}" benches/plots.py "${@:2}" ;;
+    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit ;;
     *) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 

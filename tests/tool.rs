@@ -85,10 +85,20 @@ fn stdin_reaches_the_program() {
     }
 }
 
+/// Whether this process, and so its children, ignore a signal.
+fn is_ignored(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap() >> (signal - 1) & 1 == 1
+}
+
 #[test]
 fn signals_reach_the_program_behind_a_waiting_tool() {
     fs::create_dir_all(build::programs().join("run")).unwrap();
     for (name, number) in [("TERM", 15), ("INT", 2), ("USR1", 10), ("HUP", 1)] {
+        if is_ignored(number) {
+            continue; // no shell can trap what was ignored when it began, as it is in the background of another shell
+        }
         let script = format!(
             "trap 'echo got {name}; exit 7' {name}; echo ready; for i in $(seq 1000); do sleep 0.02; done"
         );
