@@ -7,5 +7,8 @@
 #   scripts/cases.sh --check     looks whether tests exist and faults apply, without building them
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+case ${1-} in
+    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit ;;
+esac
 unset LD_PRELOAD "${!GPUCACHE_@}" "${!SIMCUDA_@}" "${!PYTORCH_@}"
 exec cargo run --quiet --package cases -- "$@"
