@@ -179,8 +179,14 @@ fn path_completions_and_manual() {
     let library = build::library();
     let path = tool(&["path", "--lib", library.to_str().unwrap()]).run();
     assert_eq!(path.ok().stdout.trim_end(), library.to_str().unwrap());
-    let beside = tool(&["path"]).run();
-    assert!(Path::new(beside.ok().stdout.trim_end()).is_file(), "{beside}");
+    // As they are installed: side by side.
+    let folder = build::programs().join("run/side-by-side");
+    fs::create_dir_all(&folder).unwrap();
+    let (installed, its_library) = (folder.join("gpucache"), folder.join("libgpucache.so"));
+    fs::copy(env!("CARGO_BIN_EXE_gpucache"), &installed).unwrap();
+    fs::copy(&library, &its_library).unwrap();
+    let beside = Program::at(&installed).arg("path").run();
+    assert_eq!(Path::new(beside.ok().stdout.trim_end()), its_library, "{beside}");
     for shell in ["bash", "zsh", "fish"] {
         assert!(tool(&["completions", shell]).run().ok().stdout.contains("exit-code"), "{shell}");
     }

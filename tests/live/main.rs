@@ -302,9 +302,13 @@ fn a_limit_on_the_size_of_files_is_no_reason_to_fail() {
 #[test]
 fn full_and_read_only_file_systems_are_no_reason_to_fail() {
     let can =
-        std::process::Command::new("unshare").args(["-rm", "mount", "-t", "tmpfs", "t", "/tmp"]).output();
+        std::process::Command::new("unshare").args(["-rm", "mount", "-t", "tmpfs", "t", "/dev/shm"]).output();
     if !can.is_ok_and(|output| output.status.success()) {
         eprintln!("skipped: no file systems can be mounted here");
+        return;
+    }
+    if build::programs().starts_with("/tmp") || build::programs().starts_with("/dev/shm") {
+        eprintln!("skipped: the programs lie where a file system would be mounted over them");
         return;
     }
     for options in ["size=64k", "ro"] {
