@@ -28,16 +28,21 @@ fn contexts_end_while_other_threads_free() {
     }
 }
 
+/// Served from the pool and right; wrong without barriers.
+fn right_only_by_barriers(program: Program) {
+    let run = same_with_and_without(&program);
+    run.ok();
+    assert_eq!(run.count("alloc"), run.printed("allocs"), "{run}");
+    assert!(run.count("cache_hit") > 0, "{run}");
+    let wrong = program.preload_unsafe().run();
+    assert!(wrong.stderr.contains("wrong words"), "right even without a barrier: {wrong}");
+}
+
 #[test]
 fn blocks_used_by_other_devices() {
     for devices in ["2", "3", "8"] {
         let program = Program::new("peers").arg("6").sim("DEVICES", devices);
-        let run = same_with_and_without(&program);
-        run.ok();
-        assert_eq!(run.count("alloc"), run.printed("allocs"), "{run}");
-        assert!(run.count("cache_hit") > 0, "{run}");
-        let wrong = program.preload_unsafe().run();
-        assert!(wrong.stderr.contains("wrong words"), "right even without a barrier: {wrong}");
+        right_only_by_barriers(program);
     }
 }
 
@@ -136,12 +141,7 @@ fn blocks_used_by_a_context_without_a_pool() {
         for devices in ["1", "2"] {
             let program =
                 Program::new("poolless").arg(way).sim("DEVICES", devices).conf("memory_limit:32MiB");
-            let run = same_with_and_without(&program);
-            run.ok();
-            assert_eq!(run.count("alloc"), run.printed("allocs"), "{run}");
-            assert!(run.count("cache_hit") > 0, "{run}");
-            let wrong = program.preload_unsafe().run();
-            assert!(wrong.stderr.contains("wrong words"), "right even without a barrier: {wrong}");
+            right_only_by_barriers(program);
         }
     }
 }

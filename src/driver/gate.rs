@@ -70,22 +70,24 @@ mod model {
     use loom::sync::atomic::AtomicBool;
     use loom::thread;
 
-    /// The driver: a capture is open in it from a moment inside its begin call on.
+    /// A capture by another thread, begun and ended; in the driver it is open from a moment inside the begin call on.
+    fn capture(gate: &Arc<Gate>, open: &Arc<AtomicBool>) -> thread::JoinHandle<()> {
+        let (gate, open) = (Arc::clone(gate), Arc::clone(open));
+        thread::spawn(move || {
+            let beginning = gate.begin();
+            open.store(true, Ordering::SeqCst);
+            beginning.succeeded();
+            open.store(false, Ordering::SeqCst);
+            gate.ended();
+        })
+    }
+
     #[test]
     fn no_barrier_is_under_way_when_a_capture_begins_and_none_starts_while_it_is_open() {
         loom::model(|| {
             let gate = Arc::new(Gate::new());
             let open = Arc::new(AtomicBool::new(false));
-            let capturer = {
-                let (gate, open) = (Arc::clone(&gate), Arc::clone(&open));
-                thread::spawn(move || {
-                    let beginning = gate.begin();
-                    open.store(true, Ordering::SeqCst);
-                    beginning.succeeded();
-                    open.store(false, Ordering::SeqCst);
-                    gate.ended();
-                })
-            };
+            let capturer = capture(&gate, &open);
             if let Some(_pass) = gate.pass() {
                 assert!(!open.load(Ordering::SeqCst), "a call that kills captures while one is open");
             }
@@ -102,16 +104,7 @@ mod model {
             let gate = Arc::new(Gate::new());
             let open = Arc::new(AtomicBool::new(false));
             gate.begin().succeeded();
-            let other = {
-                let (gate, open) = (Arc::clone(&gate), Arc::clone(&open));
-                thread::spawn(move || {
-                    let beginning = gate.begin();
-                    open.store(true, Ordering::SeqCst);
-                    beginning.succeeded();
-                    open.store(false, Ordering::SeqCst);
-                    gate.ended();
-                })
-            };
+            let other = capture(&gate, &open);
             assert!(gate.pass().is_none(), "this thread's own capture is open");
             gate.ended();
             if let Some(_pass) = gate.pass() {

@@ -2,7 +2,7 @@
 //!
 //! Idle regions can only go back once the device is idle, because the driver's free waits for all of its work. In a
 //! program whose host runs ahead of the device it never is by itself, and regions would pile up: a training job with
-//! batches of varying length took 2.0 times its live memory that way, and 1.2 times with waits. Such a wait costs the
+//! batches of varying length took 2.03 times its live memory that way, and 1.11 times with waits. Such a wait costs the
 //! device nothing (it works meanwhile) and the host a pause.
 //!
 //! But `cudaMalloc` never waits, and a program may have launched work that ends only after this very call. So every wait

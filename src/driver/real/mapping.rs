@@ -3,6 +3,7 @@
 use super::{RealGpu, Within, relaxed};
 use crate::driver::mapping::Mapping;
 use crate::driver::{Ctx, CuResult};
+use crate::pool;
 use std::ffi::{c_int, c_uint, c_ulonglong};
 
 /// Addresses of the driver's functions for virtual memory management, all of which came with CUDA 10.2.
@@ -50,15 +51,15 @@ pub struct Access {
     flags: c_uint,
 }
 
-/// What `cuMemAlloc` rounds to, and the unit of the pool's pieces.
-const PAGE: usize = 2 << 20;
-
 const PINNED: c_uint = 1;
 const ON_DEVICE: c_uint = 1;
 const READ_WRITE: c_uint = 3;
 const GRANULARITY_MINIMUM: c_uint = 0;
 const HAS_MAPPING: c_int = 102;
 const HAS_MAPPED_RDMA: c_int = 110;
+
+/// What `cuMemAlloc` rounds to, and the unit of the pool's pieces.
+const PAGE: usize = pool::PAGE as usize;
 
 impl Calls {
     fn has(&self, attribute: c_int, device: u32) -> bool {
