@@ -175,13 +175,16 @@ impl Player {
         self.frees += 1;
         self.live -= bytes;
         let cache = self.cache;
-        if let Freed::Kept(kept) = self.index.keep(addr, |_| Some(cache)) {
-            kept.put(self.frees);
-            return;
-        }
-        let claim = match self.index.claim(addr) {
-            Claim::Ask { .. } => self.heap.claim(addr),
-            decided => decided,
+        let claim = match self.index.keep(addr, |_| Some(cache)) {
+            Freed::Kept(kept) => {
+                kept.put(self.frees);
+                return;
+            }
+            Freed::Claimed(claimed) => Claim::Claimed(claimed),
+            Freed::No => match self.index.claim(addr) {
+                Claim::Ask { .. } => self.heap.claim(addr),
+                decided => decided,
+            },
         };
         let Claim::Claimed(claimed) = claim else { panic!("{addr:#x} gave {claim:?}") };
         let batch = self.caches.relieve(cache, claimed.size());

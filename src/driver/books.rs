@@ -37,6 +37,8 @@ pub struct DeviceBooks {
     pub usage: fn(device: u32) -> Usage,
     /// Told of every [`Change`]. Returns at once but where somebody has asked for something.
     pub changed: fn(device: u32, change: Change),
+    /// Nanoseconds of a clock that costs little and is right to a few milliseconds.
+    pub clock: fn() -> u64,
     /// The device's ordinal.
     pub device: u32,
     /// The device's name.

@@ -6,6 +6,7 @@ use super::figures::Figures;
 use super::server::{Inner, Server};
 use crate::stats::{Counts, SizeHistogram};
 use crate::sync::patiently;
+use parking_lot::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Figures that a pool leaves behind whenever it polls or seals, and whenever it grows or shrinks. Threads' caches serve
@@ -18,6 +19,8 @@ pub struct Glance {
     frees: AtomicU64,
     hits: AtomicU64,
     largest_free: AtomicU64,
+    /// When they were left, by the books' clock.
+    noted_at: AtomicU64,
 }
 
 /// Those figures as read. Each is exact as of some moment; they need not be of the same one.
@@ -40,7 +43,22 @@ pub struct Glimpse {
 /// How often the lock is tried: a holder is done within a few dozen nanoseconds, unless it does not run.
 const TRIES: u32 = 200;
 
+/// Nanoseconds between two times that figures are left although nothing rare has happened: nobody looks more often.
+const NOTE_EVERY: u64 = 4_000_000;
+
 impl<G: Gpu> Server<G> {
+    /// Leaves the figures of now if that has not been done for a while, under the pool's lock, which is given up.
+    pub(super) fn note_if_due<'a>(&self, lock: impl FnOnce() -> MutexGuard<'a, Inner>) -> bool {
+        let now = (self.books.clock)();
+        let noted_at = &self.glance.noted_at;
+        if now.wrapping_sub(noted_at.load(Ordering::Relaxed)) < NOTE_EVERY {
+            return false;
+        }
+        noted_at.store(now, Ordering::Relaxed);
+        self.note(&lock());
+        true
+    }
+
     /// Leaves the figures of now, under the pool's lock.
     pub(super) fn note(&self, inner: &Inner) {
         let glance = &self.glance;

@@ -4,7 +4,7 @@
 //! heap then lacks is in the caches: the ladder drains them before it gives a request up for more memory.
 
 use super::books::Change;
-use super::server::{ROTATED_MAX, Server};
+use super::server::Server;
 use super::{CuResult, Gpu};
 use crate::pool::{CACHED_MAX, Cache, Drain, Fit, Kept, Popped, cached_need, local};
 
@@ -24,11 +24,11 @@ impl<G: Gpu> Server<G> {
         }
         let rounded = if self.rounds { self.tuning.rounding.round(bytes)? } else { bytes };
         if rounded > CACHED_MAX {
-            return self.take(bytes, rounded, fit_of(rounded), true, false);
+            return self.take_large(bytes, rounded);
         }
         let need = cached_need(rounded);
         let Some(cache) = self.cache() else {
-            return self.take(bytes, rounded, fit_of(rounded), true, false);
+            return self.take(bytes, rounded, Fit::Any, true, false);
         };
         match cache.pop(need, bytes, self.fence.retired()) {
             Popped::Block(address) => Some(address),
@@ -67,7 +67,7 @@ impl<G: Gpu> Server<G> {
         {
             return Some(address);
         }
-        self.take(bytes, need, fit_of(need), true, empty)
+        self.take(bytes, need, Fit::Any, true, empty)
     }
 
     /// A free has put its block into the calling thread's cache. Calls nothing but, once in so many frees, for a seal.
@@ -92,8 +92,9 @@ impl<G: Gpu> Server<G> {
         if due {
             self.fence.seal();
         }
-        self.note(&self.inner.lock());
-        (self.books.changed)(self.books.device, Change::Counted);
+        if self.note_if_due(|| self.inner.lock()) {
+            (self.books.changed)(self.books.device, Change::Counted);
+        }
     }
 
     /// Takes cached blocks back into the heap: those that could serve a request like this, or all.
@@ -105,9 +106,4 @@ impl<G: Gpu> Server<G> {
     pub(super) fn drain_locked(&self, heap: &mut crate::pool::Heap, which: Drain) {
         self.caches.drain(heap, which, || self.fence.current());
     }
-}
-
-/// Blocks that go round do so through whatever is clean; larger ones are not cut before pending memory has been looked at.
-pub(super) fn fit_of(rounded: u64) -> Fit {
-    if rounded <= ROTATED_MAX { Fit::Any } else { Fit::Tight }
 }

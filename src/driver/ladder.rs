@@ -1,8 +1,8 @@
 //! What a miss tries, in order, until only "out of memory" is left. After every step that may have freed something the
 //! heap is searched again.
 //!
-//! 1. ask which sealed epochs are done; wait for pending memory if that has not been done for a while; then take any
-//!    clean memory that fits, splitting if need be;
+//! 1. seal what is freed, ask which sealed epochs are done, and take back what other threads have cached and not used
+//!    (what large requests try before that, in any case, is in `large.rs`);
 //! 2. wait, on the device, for memory that is only pending, unless the heap may still grow within the slack that
 //!    rotation may use: blocks then go round first in, first out, and are done when their turn comes again;
 //! 3. grow within the cap, giving idle regions back first where the high-water mark would rise;
@@ -14,20 +14,12 @@
 
 use super::backing::Grow;
 use super::books::Change;
-use super::hits::fit_of;
 use super::server::{Inner, ROTATED_MAX, Server};
 use super::{CuResult, Gpu};
-use crate::pool::{CACHED_MAX, Drain, Epoch, Fit, SMALL_MAX};
+use crate::pool::{Drain, Epoch, Fit};
 use crate::report::units::human;
 use std::time::Instant;
 
-/// Requests served between two waits that are not forced: with 16 a wait costs a program of overlapping streams nothing
-/// measurable, with one it costs it all overlap.
-const SERVED_PER_BARRIER: u64 = 16;
-/// Requests served between two drains for the sake of a tighter fit.
-const SERVED_PER_DRAIN: u64 = 4;
-/// Requests served between two seals for the sake of a tighter fit; what that costs in memory is in `benches/NOTES.md`.
-const SERVED_PER_QUESTION: u64 = 16;
 /// Misses are close when fewer requests than this lie between them.
 const SERVED_PER_MISS: u64 = 32;
 /// So many close misses in a row show a loop that has too few blocks in rotation.
@@ -143,24 +135,8 @@ impl<G: Gpu> Server<G> {
         }
 
         let newest = self.inner.lock().heap.newest_pending().unwrap_or(0);
-        if fit_of(rounded) == Fit::Tight {
-            if self.ask_for_tighter(newest)
-                && let Some(address) = self.take(bytes, rounded, Fit::Tight, true, false)
-            {
-                return Ok(address);
-            }
-            self.drain_alike(rounded);
-            if self.wait_is_due(rounded) {
-                let sealed = self.fence.newest_sealed();
-                // A driver without context-wide events seals nothing; waiting for all is what it can do.
-                self.wait_until(if sealed == 0 { newest } else { sealed });
-            }
-            if let Some(address) = search() {
-                return Ok(address);
-            }
-        }
         self.fence.refresh(newest);
-        self.drain_alike(rounded);
+        self.drain(Drain::Like(rounded));
         if let Some(address) = search() {
             return Ok(address);
         }
@@ -230,40 +206,11 @@ impl<G: Gpu> Server<G> {
         search().ok_or(failure)
     }
 
-    /// Asks which sealed epochs are done before a larger clean block is cut; true if there is more clean memory now. What is
-    /// freed is sealed every few frees anyway, and mostly a question is all that it takes, and mostly there is none to ask: each
-    /// costs as much as serving the request twice. Only once in a while the current epoch is sealed for it.
-    fn ask_for_tighter(&self, newest: Epoch) -> bool {
-        // A range is there to waste nothing, and what is cut in it must be moved together again.
-        let ranged = self.has_range();
-        let due = {
-            let mut inner = self.inner.lock();
-            let served = self.served(&inner);
-            let due = ranged || served - inner.served_at_question >= SERVED_PER_QUESTION;
-            if due {
-                inner.served_at_question = served;
-            }
-            due
-        };
-        if due { self.fence.refresh(newest) } else { self.fence.poll() }
-    }
-
-    /// Takes back what other threads have cached and what may join to serve the request: for a large one not each time, for
-    /// its search has not failed yet.
-    fn drain_alike(&self, rounded: u64) {
-        let mut inner = self.inner.lock();
-        let served = self.served(&inner);
-        if rounded <= CACHED_MAX || served - inner.served_at_drain >= SERVED_PER_DRAIN {
-            inner.served_at_drain = served;
-            self.drain_locked(&mut inner.heap, Drain::Like(rounded));
-        }
-    }
-
     /// Counts a miss, and says whether to answer it with more memory in rotation rather than with questions: a miss costs a
     /// record and a query, a microsecond that every allocation of a small loop would pay while its blocks are few.
     fn should_rotate(&self, rounded: u64) -> bool {
         let mut inner = self.inner.lock();
-        let served = self.served(&inner);
+        let served = inner.heap.clock();
         let close = served - std::mem::replace(&mut inner.served_at_miss, served) < SERVED_PER_MISS;
         inner.close_misses = if close { inner.close_misses.saturating_add(1) } else { 0 };
         inner.close_misses >= CLOSE_MISSES && rounded <= ROTATED_MAX && self.is_within_slack(&inner, rounded)
@@ -275,17 +222,6 @@ impl<G: Gpu> Server<G> {
         let slack = ROTATION_BYTES.max(peak / ROTATION_SHARE);
         let growth = inner.heap.growth(rounded).minimum;
         inner.heap.reserved().current + growth <= peak + slack && growth <= self.books.account.headroom()
-    }
-
-    /// Whether to wait for pending memory before a larger clean block is cut. Where the GPU lags behind, cutting costs the
-    /// next large request its block, and a program up to three times its memory; a wait this rare costs it nothing.
-    fn wait_is_due(&self, rounded: u64) -> bool {
-        if rounded <= SMALL_MAX || self.fence.gate().capturing() {
-            return false;
-        }
-        let inner = self.inner.lock();
-        self.served(&inner) - inner.served_at_barrier >= SERVED_PER_BARRIER
-            && inner.heap.epoch_needed(rounded).is_some()
     }
 
     /// What to do about a request that no clean memory serves.
@@ -309,13 +245,13 @@ impl<G: Gpu> Server<G> {
         newest.is_some_and(|epoch| self.wait_until(epoch))
     }
 
-    fn wait_until(&self, epoch: Epoch) -> bool {
+    pub(super) fn wait_until(&self, epoch: Epoch) -> bool {
         let done = self.fence.retired() >= epoch;
         if !self.fence.barrier(epoch) {
             return false;
         }
         let mut inner = self.inner.lock();
-        inner.served_at_barrier = self.served(&inner);
+        inner.served_at_barrier = inner.heap.clock();
         inner.counts.barrier += u64::from(!done);
         self.catch_up(&mut inner);
         true

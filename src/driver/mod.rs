@@ -34,6 +34,7 @@ mod give;
 pub mod glance;
 mod hits;
 mod ladder;
+mod large;
 pub mod mapping;
 mod members;
 #[cfg(any(test, fuzzing))]

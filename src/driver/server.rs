@@ -12,12 +12,14 @@ use super::glance::Glance;
 use super::patience::Patience;
 use super::{Ctx, CuResult, Gpu, is_sticky};
 use crate::policy::Rounding;
-use crate::pool::{Caches, Claim, Claimed, Drain, Epoch, Fit, Heap, Idle, Rules, SMALL_MAX, Usage, local};
+use crate::pool::{
+    CACHED_MAX, Caches, Claim, Claimed, Drain, Epoch, Fit, Heap, Idle, Rules, SMALL_MAX, Usage, local,
+};
 use crate::report::model::{DriverTime, Mapped};
 use crate::report::units::human;
 use crate::stats::{Counts, SizeHistogram};
 use crate::sync::Apart;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -195,17 +197,24 @@ impl<G: Gpu> Server<G> {
         if lend && let Some(cache) = local::get(self.owner) {
             inner.heap.lend(cache, address, rounded);
         }
-        if inner.allocs_to_poll == 0 {
-            inner.allocs_to_poll = ALLOCS_PER_POLL;
-            let pending = inner.heap.newest_pending().is_some();
-            self.note(&inner);
-            drop(inner);
-            if pending {
-                self.fence.poll();
-            }
+        self.pass_by(inner);
+        Some(address)
+    }
+
+    /// Once in so many allocations asks about sealed epochs, and lets those who watch know how things stand.
+    pub(super) fn pass_by(&self, mut inner: MutexGuard<'_, Inner>) {
+        if inner.allocs_to_poll != 0 {
+            return;
+        }
+        inner.allocs_to_poll = ALLOCS_PER_POLL;
+        let pending = inner.heap.newest_pending().is_some();
+        let noted = self.note_if_due(|| inner);
+        if pending {
+            self.fence.poll();
+        }
+        if noted {
             (self.books.changed)(self.books.device, Change::Counted);
         }
-        Some(address)
     }
 
     /// The same under a lock that the caller holds, without the poll.
@@ -229,11 +238,6 @@ impl<G: Gpu> Server<G> {
         Some(address)
     }
 
-    /// Requests served so far.
-    pub(super) fn served(&self, inner: &Inner) -> u64 {
-        inner.counts.alloc + self.caches.allocs()
-    }
-
     /// Lets the heap know of epochs that have retired since it last looked.
     #[inline]
     pub(super) fn catch_up(&self, inner: &mut Inner) {
@@ -255,7 +259,7 @@ impl<G: Gpu> Server<G> {
         let cache = self.cache();
         // Why the block did not go there: perhaps its ring was full.
         let size = claimed.size();
-        let batch = cache.and_then(|cache| self.caches.relieve(cache, claimed.size()));
+        let batch = cache.filter(|_| size <= CACHED_MAX).and_then(|cache| self.caches.relieve(cache, size));
         let mut inner = self.inner.lock();
         if let Some(cache) = cache {
             inner.heap.settle(cache);
@@ -270,10 +274,11 @@ impl<G: Gpu> Server<G> {
         inner.frees_to_seal = inner.frees_to_seal.saturating_sub(weight);
         if inner.frees_to_seal == 0 {
             inner.frees_to_seal = FREES_PER_SEAL;
-            self.note(&inner);
-            drop(inner);
+            let noted = self.note_if_due(|| inner);
             self.fence.seal();
-            (self.books.changed)(self.books.device, Change::Counted);
+            if noted {
+                (self.books.changed)(self.books.device, Change::Counted);
+            }
         }
         self.sticky_error().map_or(Ok(()), Err)
     }

@@ -209,14 +209,18 @@ impl World {
         }
         self.gone.push(addr);
         // By the thread's cache, where that has room, or past it.
-        if !which.is_multiple_of(4)
-            && let Freed::Kept(kept) = self.eternal.index.keep(addr, local::get)
-        {
-            assert_eq!(self.pool_of(kept.owner()), pool);
-            assert_eq!(self.pools[pool].keep(kept), Ok(()));
-            return;
-        }
-        let Claim::Claimed(claimed) = self.claim(addr) else { panic!("{addr:#x} is live") };
+        let beside = !which.is_multiple_of(4);
+        let freed = if beside { self.eternal.index.keep(addr, local::get) } else { Freed::No };
+        let claim = match freed {
+            Freed::Kept(kept) => {
+                assert_eq!(self.pool_of(kept.owner()), pool);
+                assert_eq!(self.pools[pool].keep(kept), Ok(()));
+                return;
+            }
+            Freed::Claimed(claimed) => Claim::Claimed(claimed),
+            Freed::No => self.claim(addr),
+        };
+        let Claim::Claimed(claimed) = claim else { panic!("{addr:#x} is live") };
         assert_eq!((self.pool_of(claimed.owner()), claimed.requested()), (pool, bytes));
         assert_eq!(self.pools[pool].free(claimed), Ok(()));
     }

@@ -197,6 +197,7 @@ pub fn books(device: u32) -> Option<&'static DeviceBooks> {
         reclaimable,
         usage,
         changed: live::changed,
+        clock: live::now,
         device,
         name,
     });

@@ -179,7 +179,7 @@ fn map(file: c_int) -> Result<&'static [AtomicU64], String> {
 }
 
 /// The time in nanoseconds since 1970, to a few milliseconds, without a system call.
-fn now() -> u64 {
+pub fn now() -> u64 {
     // SAFETY: plain data, for which all zeros is a value.
     let mut time: libc::timespec = unsafe { std::mem::zeroed() };
     // SAFETY: writes to our local.

@@ -11,6 +11,7 @@ use super::index::{Claimed, Index};
 use super::record::{Arena, Id, Place};
 use super::ring::{Moved, Next, Ring};
 use super::tally::Tally;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Blocks up to this size are cached.
@@ -290,8 +291,8 @@ impl Cache {
         }
     }
 
-    pub(super) fn rings(&self) -> impl Iterator<Item = &Ring> {
-        self.rings.iter()
+    pub(super) fn rings(&self, which: Range<usize>) -> impl Iterator<Item = &Ring> {
+        self.rings[which].iter()
     }
 }
 
@@ -304,6 +305,13 @@ impl Index {
         let (id, record) = self.candidate(addr);
         // Hints, until the exchange has proved that the block is live, and another look that it is still that one.
         let (owner, size) = (record.owner(), record.size());
+        if size > CACHED_MAX {
+            return if record.claim(addr) {
+                Freed::Claimed(Claimed::new(id, addr, record))
+            } else {
+                Freed::No
+            };
+        }
         let Some(cache) = cache_of(owner) else { return Freed::No };
         let Some(ring) = cache.ring_of(size) else { return Freed::No };
         let cells = &cache.rings[ring];

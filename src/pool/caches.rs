@@ -5,7 +5,7 @@
 //! one lock for a batch and no step in the heap. Under pressure [`Caches::drain`] takes everything back into the heap,
 //! whatever the threads do meanwhile.
 
-use super::cache::Cache;
+use super::cache::{Cache, RINGS};
 use super::classes::{CLASSES, SMALL_MAX, class, class_of};
 use super::gauges::Usage;
 use super::heap::Heap;
@@ -184,20 +184,18 @@ impl Caches {
 
     /// Takes cached blocks back into the heap, whose lock the caller holds. `now` tells the current epoch.
     pub fn drain(&self, heap: &mut Heap, which: Drain, now: impl Fn() -> Epoch) {
-        let needed = |ring: usize| match which {
-            Drain::All => true,
-            Drain::Like(bytes) if bytes <= SMALL_MAX => ring == class_of(bytes),
-            Drain::Like(_) => ring >= CLASSES,
+        let rings = match which {
+            Drain::All => 0..RINGS,
+            Drain::Like(bytes) if bytes <= SMALL_MAX => class_of(bytes)..class_of(bytes) + 1,
+            Drain::Like(_) => CLASSES..RINGS,
         };
         let arena = &self.index.arena;
         for cache in self.all() {
-            for (_, ring) in
-                cache.rings().enumerate().filter(|(ring, cells)| needed(*ring) && cells.len() > 0)
-            {
+            for ring in cache.rings(rings.clone()).filter(|ring| ring.len() > 0) {
                 ring.drain(arena, &now, |(id, addr, epoch)| heap.free_cached(id, addr, epoch));
             }
         }
-        for number in (0..CLASSES).filter(|number| needed(*number)) {
+        for number in rings.take_while(|number| *number < CLASSES) {
             for batch in self.empty(number) {
                 heap.take_batch(&batch);
             }
@@ -290,7 +288,8 @@ impl Caches {
     /// Every record that a cache or the depot holds, with duplicates if there are any; for checks, while nothing else happens.
     pub(super) fn held(&self) -> Vec<Id> {
         let arena = &self.index.arena;
-        let mut held: Vec<Id> = self.all().flat_map(Cache::rings).flat_map(|ring| ring.held(arena)).collect();
+        let mut held: Vec<Id> =
+            self.all().flat_map(|cache| cache.rings(0..RINGS)).flat_map(|ring| ring.held(arena)).collect();
         for depot in &*self.depots {
             let depot = depot.lock();
             let blocks = depot.batches.iter().flat_map(Batch::blocks);

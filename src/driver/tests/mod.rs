@@ -44,6 +44,7 @@ impl Bench {
             reclaimable: |_| 0,
             usage: |_| crate::pool::Usage::default(),
             changed: |_, _| (),
+            clock: || 0,
             device: 0,
             name: String::new(),
         }));

@@ -149,23 +149,24 @@ impl Run {
         }
         let (addr, _, size) = self.live.swap_remove(which % self.live.len());
         let cache = self.cache(thread);
-        match self.index.keep(addr, |owner| (owner == 3).then_some(cache)) {
+        let claim = match self.index.keep(addr, |owner| (owner == 3).then_some(cache)) {
             Freed::Kept(kept) => {
                 kept.put(self.epoch);
+                None
             }
-            Freed::Claimed(_) => panic!("nobody races"),
-            Freed::No => {
-                let claim = match self.index.claim(addr) {
-                    Claim::Ask { .. } => self.heap.claim(addr),
-                    decided => decided,
-                };
-                let Claim::Claimed(claimed) = claim else { panic!("{addr:#x} is live, and gave {claim:?}") };
-                let batch = self.caches.relieve(cache, size);
-                self.heap.settle(cache);
-                self.heap.free(claimed, self.epoch);
-                if let Some(batch) = batch {
-                    self.heap.take_batch(&batch);
-                }
+            Freed::Claimed(claimed) => Some(Claim::Claimed(claimed)),
+            Freed::No => Some(match self.index.claim(addr) {
+                Claim::Ask { .. } => self.heap.claim(addr),
+                decided => decided,
+            }),
+        };
+        if let Some(claim) = claim {
+            let Claim::Claimed(claimed) = claim else { panic!("{addr:#x} is live, and gave {claim:?}") };
+            let batch = self.caches.relieve(cache, size);
+            self.heap.settle(cache);
+            self.heap.free(claimed, self.epoch);
+            if let Some(batch) = batch {
+                self.heap.take_batch(&batch);
             }
         }
         self.freed.push(Freedom { addr, size, epoch: self.epoch });
