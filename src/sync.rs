@@ -67,6 +67,32 @@ impl<T> std::ops::Deref for Apart<T> {
     }
 }
 
+/// Looks at a lock that is never held for long, and pauses between two of them at most.
+const LOOKS: u32 = 100;
+const PAUSES: u32 = 32;
+
+/// A lock that is held for less than a microsecond at a time. To be woken takes a waiter some microseconds, and as long as one
+/// sleeps the others queue up behind it: so it is looked at again for some dozen microseconds before this thread sleeps, too.
+#[inline]
+pub fn soon<T>(mutex: &parking_lot::Mutex<T>) -> parking_lot::MutexGuard<'_, T> {
+    mutex.try_lock().unwrap_or_else(|| look_again(mutex))
+}
+
+#[cold]
+fn look_again<T>(mutex: &parking_lot::Mutex<T>) -> parking_lot::MutexGuard<'_, T> {
+    for look in 0..LOOKS {
+        for _ in 0..(1 << look.min(PAUSES.ilog2())) {
+            std::hint::spin_loop();
+        }
+        if !mutex.is_locked()
+            && let Some(guard) = mutex.try_lock()
+        {
+            return guard;
+        }
+    }
+    mutex.lock()
+}
+
 /// The lock, unless it stays taken: its holder may be the very thread that asks, interrupted by a signal, or one that
 /// `exit` has stopped for good. Waits by sleeping, because a thread's first wait in a queue allocates memory, and at the
 /// end of the process the allocator may be what was interrupted.

@@ -94,7 +94,7 @@ impl<G: Gpu> Server<G> {
         });
         match reserved {
             Ok((base, bytes)) => {
-                self.inner.lock().heap.set_range(base, bytes);
+                self.locked().heap.set_range(base, bytes);
                 self.backing.state.store(RANGE, Ordering::Release);
                 true
             }
@@ -123,7 +123,7 @@ impl<G: Gpu> Server<G> {
             self.unstick();
             let begun = Instant::now();
             let (plan, mut reservation) = {
-                let mut inner = self.inner.lock();
+                let mut inner = self.locked();
                 let plan = self.plan_range(&mut inner, need, grow, turn == PLANS)?;
                 let Ok(reservation) = self.books.account.reserve(plan.fresh()) else {
                     inner.heap.abandon(plan);
@@ -141,7 +141,7 @@ impl<G: Gpu> Server<G> {
                     return own.then_some(Err(code));
                 }
             };
-            let mut inner = self.inner.lock();
+            let mut inner = self.locked();
             let figures = &mut inner.mapped;
             figures.remaps += u64::from(moved.iter().any(|(piece, _)| piece.addr != 0));
             figures.moved_handles += moved.iter().filter(|(piece, _)| piece.addr != 0).count() as u64;
@@ -220,7 +220,7 @@ impl<G: Gpu> Server<G> {
             return Ok(());
         }
         let _busy = self.backing.busy.lock();
-        let pieces = self.inner.lock().heap.attached();
+        let pieces = self.locked().heap.attached();
         pieces.iter().try_for_each(|piece| {
             self.fence.gpu().set_access(self.ctx(), piece.addr, piece.size, &[device], access)
         })
@@ -231,7 +231,7 @@ impl<G: Gpu> Server<G> {
     /// stay charged.
     pub(super) fn end_range(&self, give_back: bool) -> u64 {
         let _busy = self.backing.busy.lock();
-        let taken = self.inner.lock().heap.take_range();
+        let taken = self.locked().heap.take_range();
         let Some((base, size, mapped, loose)) = taken else { return 0 };
         self.backing.state.store(UNTRIED, Ordering::Release);
         if !give_back {
@@ -254,7 +254,7 @@ impl<G: Gpu> Server<G> {
 
     /// Whether `address` lies in memory that is mapped piece by piece.
     pub fn is_mapped(&self, address: u64) -> bool {
-        let range = self.inner.lock().heap.range();
+        let range = self.locked().heap.range();
         range.is_some_and(|(base, size)| (base..base + size).contains(&address))
     }
 

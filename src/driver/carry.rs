@@ -29,7 +29,7 @@ impl<G: Gpu> Server<G> {
                 }
                 Err(code) => {
                     self.unmake(made);
-                    self.inner.lock().heap.abandon(plan);
+                    self.locked().heap.abandon(plan);
                     return Err(code);
                 }
             }
@@ -38,7 +38,7 @@ impl<G: Gpu> Server<G> {
             let unmapped = if piece.addr == 0 { Ok(()) } else { gpu.unmap(piece.addr, piece.size) };
             if let Err(code) = unmapped {
                 self.unmake(made);
-                let mut inner = self.inner.lock();
+                let mut inner = self.locked();
                 for (at, (piece, _)) in plan.moves.iter().enumerate() {
                     if at < number {
                         inner.heap.keep_loose(Piece { addr: 0, ..*piece });
@@ -76,12 +76,12 @@ impl<G: Gpu> Server<G> {
             self.unmap_or_stick(*piece);
         }
         for piece in &placed[moves.min(mapped)..moves] {
-            self.inner.lock().heap.keep_loose(Piece { addr: 0, ..*piece });
+            self.locked().heap.keep_loose(Piece { addr: 0, ..*piece });
         }
         for (at, one) in made.into_iter().enumerate() {
             if moves + at < mapped && gpu.unmap(one.piece.addr, one.piece.size).is_err() {
                 one.reservation.for_pool();
-                let mut inner = self.inner.lock();
+                let mut inner = self.locked();
                 inner.heap.gain(one.piece.size);
                 inner.heap.keep_stuck(one.piece);
             } else {
@@ -96,7 +96,7 @@ impl<G: Gpu> Server<G> {
         for one in made {
             if self.fence.gpu().release(one.piece.handle).is_err() {
                 one.reservation.for_pool();
-                let mut inner = self.inner.lock();
+                let mut inner = self.locked();
                 inner.heap.gain(one.piece.size);
                 inner.heap.keep_loose(Piece { addr: 0, ..one.piece });
             }
@@ -106,7 +106,7 @@ impl<G: Gpu> Server<G> {
     /// Unmaps a counted handle that is in no block.
     pub(super) fn unmap_or_stick(&self, piece: Piece) {
         let unmapped = self.fence.gpu().unmap(piece.addr, piece.size);
-        let mut inner = self.inner.lock();
+        let mut inner = self.locked();
         match unmapped {
             Ok(()) => inner.heap.keep_loose(Piece { addr: 0, ..piece }),
             Err(_) => inner.heap.keep_stuck(piece),
@@ -115,7 +115,7 @@ impl<G: Gpu> Server<G> {
 
     /// Tries once more to unmap what could not be.
     pub(super) fn unstick(&self) {
-        let stuck = self.inner.lock().heap.take_stuck();
+        let stuck = self.locked().heap.take_stuck();
         for piece in stuck {
             self.unmap_or_stick(piece);
         }

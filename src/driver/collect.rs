@@ -19,7 +19,7 @@ impl<G: Gpu> Server<G> {
         let account = &self.books.account;
         let mut idle = Vec::new();
         self.idle_regions(&mut idle);
-        let growth = self.inner.lock().heap.growth(rounded).minimum;
+        let growth = self.locked().heap.growth(rounded).minimum;
         let free: Vec<FreeRegion> = idle
             .iter()
             .map(|region| FreeRegion { id: region.addr, bytes: region.size, age: region.age })
@@ -32,7 +32,7 @@ impl<G: Gpu> Server<G> {
             .map(|region| self.return_region(region))
             .sum();
         if returned > 0 {
-            self.inner.lock().counts.gc += 1;
+            self.locked().counts.gc += 1;
             tracing::debug!("garbage collection gave {} back to the driver", human(returned));
         }
     }
@@ -43,7 +43,7 @@ impl<G: Gpu> Server<G> {
         let busy = self.backing.busy.lock();
         let account = &self.books.account;
         let free: Vec<FreeRegion> = {
-            let mut inner = self.inner.lock();
+            let mut inner = self.locked();
             self.catch_up(&mut inner);
             self.drain_locked(&mut inner.heap, Drain::All);
             let (completed, now) = (self.fence.completed(), self.fence.current());
@@ -52,12 +52,12 @@ impl<G: Gpu> Server<G> {
         };
         let reserved = account.reserved().current.saturating_add(rounded.next_multiple_of(PAGE));
         let chosen = gc::collect(&free, reserved, threshold, account.limit_bytes());
-        let taken = |addr: u64| self.inner.lock().heap.take_piece(addr);
+        let taken = |addr: u64| self.locked().heap.take_piece(addr);
         let returned: u64 =
             chosen.into_iter().filter_map(taken).map(|piece| self.give_piece_back(piece)).sum();
         drop(busy);
         if returned > 0 {
-            self.inner.lock().counts.gc += 1;
+            self.locked().counts.gc += 1;
             (self.books.changed)(self.books.device, Change::Held);
         }
     }

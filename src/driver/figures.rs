@@ -31,7 +31,7 @@ pub struct Figures {
 impl<G: Gpu> Server<G> {
     /// The pool's figures, after what has retired and with what was cached back in the heap.
     pub fn usage(&self) -> Usage {
-        let mut inner = self.inner.lock();
+        let mut inner = self.locked();
         self.catch_up(&mut inner);
         self.drain_locked(&mut inner.heap, Drain::All);
         self.usage_of(&inner.heap)
@@ -49,7 +49,7 @@ impl<G: Gpu> Server<G> {
     /// A text that says what is broken.
     #[cfg(any(test, fuzzing))]
     pub fn check(&self) -> Result<(), String> {
-        self.inner.lock().heap.check_with(Some(self.caches))
+        self.locked().heap.check_with(Some(self.caches))
     }
 
     /// The figures for a report, if the lock can be had in time: at exit another thread may have died with it.
@@ -88,7 +88,7 @@ impl<G: Gpu> Server<G> {
     /// Remembers the heap's state if its high-water mark has risen.
     pub(super) fn note_peak(&self) {
         let external = self.books.account.external().current;
-        let mut inner = self.inner.lock();
+        let mut inner = self.locked();
         // Only where it counts: a look for the largest free piece is not for nothing.
         if inner.heap.reserved().current >= inner.peak.usage.reserved.current {
             inner.peak = PeakMoment { usage: self.usage_of(&inner.heap), external };

@@ -26,7 +26,7 @@ impl<G: Gpu> Server<G> {
     /// Waits until the GPU is done with everything that is free in the range; true if there was anything to wait for.
     pub(super) fn complete_range(&self) -> bool {
         let idle = {
-            let mut inner = self.inner.lock();
+            let mut inner = self.locked();
             self.catch_up(&mut inner);
             self.drain_locked(&mut inner.heap, Drain::All);
             inner.heap.flush_slabs();
@@ -42,7 +42,7 @@ impl<G: Gpu> Server<G> {
         let busy = self.backing.busy.lock();
         self.unstick();
         let pieces = {
-            let mut inner = self.inner.lock();
+            let mut inner = self.locked();
             self.catch_up(&mut inner);
             self.drain_locked(&mut inner.heap, Drain::All);
             inner.heap.flush_slabs();
@@ -60,11 +60,11 @@ impl<G: Gpu> Server<G> {
     pub(super) fn give_piece_back(&self, piece: Piece) -> u64 {
         let begun = Instant::now();
         if piece.addr != 0 && self.fence.gpu().unmap(piece.addr, piece.size).is_err() {
-            self.inner.lock().heap.restore(piece);
+            self.locked().heap.restore(piece);
             return 0;
         }
         let released = self.fence.gpu().release(piece.handle);
-        let mut inner = self.inner.lock();
+        let mut inner = self.locked();
         if released.is_err() {
             inner.heap.keep_loose(Piece { addr: 0, ..piece });
             return 0;

@@ -36,6 +36,14 @@ impl<G: Gpu> Server<G> {
         }
     }
 
+    /// What the calling thread's cache has for a request now: it may have become clean.
+    pub(super) fn pop(&self, bytes: u64, rounded: u64) -> Popped {
+        match self.cache().filter(|_| rounded <= CACHED_MAX) {
+            Some(cache) => cache.pop(cached_need(rounded), bytes, self.fence.retired()),
+            None => Popped::Empty,
+        }
+    }
+
     /// The ring had nothing at once: ask for what waits in it, fill it from the depot, or go to the heap.
     #[cold]
     fn try_further(&self, cache: &Cache, mut popped: Popped, bytes: u64, need: u64) -> Option<u64> {
@@ -43,15 +51,16 @@ impl<G: Gpu> Server<G> {
             Popped::Block(address) => Ok(address),
             other => Err(other),
         };
+        let mut round = false;
         if let Popped::Waiting(epoch) = popped {
             // Blocks that fill their ring were freed long ago, also where nobody has sealed since. With fewer of them one more
             // from the heap costs less than a question.
-            let (round, sealed) = (cache.goes_round(need), self.fence.newest_sealed() > self.fence.retired());
+            round = cache.goes_round(need);
+            let sealed = self.fence.newest_sealed() > self.fence.retired();
             if (round || sealed) && cache.may_poll() {
-                if round {
-                    self.fence.refresh(epoch);
-                } else {
-                    self.fence.poll();
+                let known = if round { self.fence.refresh(epoch) } else { self.fence.poll() };
+                if !known {
+                    self.fence.watch();
                 }
                 match again() {
                     Ok(address) => return Some(address),
@@ -60,14 +69,18 @@ impl<G: Gpu> Server<G> {
                 cache.polled_in_vain();
             }
         }
-        let empty = popped == Popped::Empty;
-        if empty
+        if (round || popped == Popped::Empty)
             && self.caches.refill(cache, need, self.fence.retired())
             && let Ok(address) = again()
         {
             return Some(address);
         }
-        self.take(bytes, need, Fit::Any, true, empty)
+        // One request in so many has the heap's lock: what waits makes room for some more of the kind.
+        let batch = if round { self.caches.vacate(cache, need) } else { None };
+        if let Some(batch) = batch {
+            self.locked().heap.take_batch(&batch);
+        }
+        self.take(bytes, need, Fit::Any, true, round || popped == Popped::Empty)
     }
 
     /// A free has put its block into the calling thread's cache. Calls nothing but, once in so many frees, for a seal.
@@ -79,6 +92,11 @@ impl<G: Gpu> Server<G> {
         if self.tuning.free_sync {
             self.fence.host_wait(self.ctx());
         }
+        self.put(kept)
+    }
+
+    #[inline(always)]
+    pub(super) fn put(&self, kept: Kept<'_>) -> Result<(), CuResult> {
         if let Some(due) = kept.put(self.fence.current()) {
             self.turn(due);
         }
@@ -92,14 +110,14 @@ impl<G: Gpu> Server<G> {
         if due {
             self.fence.seal();
         }
-        if self.note_if_due(|| self.inner.lock()) {
+        if self.note_if_due(|| self.locked()) {
             (self.books.changed)(self.books.device, Change::Counted);
         }
     }
 
     /// Takes cached blocks back into the heap: those that could serve a request like this, or all.
     pub(super) fn drain(&self, which: Drain) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.locked();
         self.drain_locked(&mut inner.heap, which);
     }
 

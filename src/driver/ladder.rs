@@ -14,9 +14,10 @@
 
 use super::backing::Grow;
 use super::books::Change;
+use super::large::SERVED_PER_BARRIER;
 use super::server::{Inner, ROTATED_MAX, Server};
 use super::{CuResult, Gpu};
-use crate::pool::{Drain, Epoch, Fit};
+use crate::pool::{Drain, Epoch, Fit, Popped};
 use crate::report::units::human;
 use std::time::Instant;
 
@@ -28,6 +29,8 @@ const CLOSE_MISSES: u32 = 4;
 /// wait makes all of it clean, so it serves 16 reuses and more for blocks of up to 2 MiB.
 const ROTATION_BYTES: u64 = 32 << 20;
 const ROTATION_SHARE: u64 = 32;
+/// And for each further thread: what all of them free until an epoch is over must not be waited for by any.
+const ROTATION_PER_THREAD: u64 = 8 << 20;
 /// The device is waited for where idle regions make up at least this part of the growth beyond the high-water mark.
 const WORTH_WAITING: u64 = 8;
 
@@ -121,7 +124,10 @@ impl<G: Gpu> Server<G> {
         // No larger than the cap, and a size that cannot be rounded is larger than any device.
         let rounded = self.tuning.rounding.round(bytes).filter(|size| *size <= account.limit_bytes());
         let Some(rounded) = rounded else { return Err(CuResult::OUT_OF_MEMORY) };
-        let search = || self.take(bytes, rounded, Fit::Any, true, false);
+        let search = || match self.pop(bytes, rounded) {
+            Popped::Block(address) => Some(address),
+            _ => self.take(bytes, rounded, Fit::Any, true, false),
+        };
         tracing::trace!("no clean block at hand for {bytes} B");
 
         if self.should_rotate(rounded) {
@@ -134,8 +140,24 @@ impl<G: Gpu> Server<G> {
             }
         }
 
-        let newest = self.inner.lock().heap.newest_pending().unwrap_or(0);
-        self.fence.refresh(newest);
+        let waiting = match self.pop(bytes, rounded) {
+            Popped::Block(address) => return Ok(address),
+            Popped::Waiting(epoch) => Some(epoch),
+            Popped::Empty => None,
+        };
+        let newest = self.locked().heap.newest_pending().max(waiting).unwrap_or(0);
+        if !self.fence.refresh(newest) {
+            self.fence.watch();
+        }
+        if let Some(address) = search() {
+            return Ok(address);
+        }
+        if let Some(epoch) = waiting
+            && self.wait_for_own(rounded, epoch)
+            && let Some(address) = search()
+        {
+            return Ok(address);
+        }
         self.drain(Drain::Like(rounded));
         if let Some(address) = search() {
             return Ok(address);
@@ -193,7 +215,7 @@ impl<G: Gpu> Server<G> {
             if let Some(address) = search() {
                 return Ok(address);
             }
-            self.inner.lock().counts.retry += 1;
+            self.locked().counts.retry += 1;
             tracing::debug!("trying again to grow for {}, {}", human(bytes), step.in_words());
             match self.grow_and_take(bytes, rounded, Grow::Least) {
                 Ok(address) => return Ok(address),
@@ -209,7 +231,7 @@ impl<G: Gpu> Server<G> {
     /// Counts a miss, and says whether to answer it with more memory in rotation rather than with questions: a miss costs a
     /// record and a query, a microsecond that every allocation of a small loop would pay while its blocks are few.
     fn should_rotate(&self, rounded: u64) -> bool {
-        let mut inner = self.inner.lock();
+        let mut inner = self.locked();
         let served = inner.heap.clock();
         let close = served - std::mem::replace(&mut inner.served_at_miss, served) < SERVED_PER_MISS;
         inner.close_misses = if close { inner.close_misses.saturating_add(1) } else { 0 };
@@ -219,9 +241,21 @@ impl<G: Gpu> Server<G> {
     /// Whether growing for this request stays within what rotation may cost.
     fn is_within_slack(&self, inner: &Inner, rounded: u64) -> bool {
         let peak = inner.heap.allocated().peak;
-        let slack = ROTATION_BYTES.max(peak / ROTATION_SHARE);
+        let further = u64::from(self.caches.threads()).saturating_sub(1);
+        let slack = (ROTATION_BYTES + further * ROTATION_PER_THREAD).max(peak / ROTATION_SHARE);
         let growth = inner.heap.growth(rounded).minimum;
         inner.heap.reserved().current + growth <= peak + slack && growth <= self.books.account.headroom()
+    }
+
+    /// Waits for what the thread's own cache has freed, unless rotation may still grow. To take back what the other threads
+    /// cache would send all of them to the heap, one block at a time.
+    fn wait_for_own(&self, rounded: u64, epoch: Epoch) -> bool {
+        let due = {
+            let inner = self.locked();
+            self.served(&inner) - inner.served_at_barrier >= SERVED_PER_BARRIER
+                && !self.is_within_slack(&inner, rounded)
+        };
+        due && !self.fence.gate().capturing() && self.wait_until(epoch.max(self.fence.newest_sealed()))
     }
 
     /// What to do about a request that no clean memory serves.
@@ -229,7 +263,7 @@ impl<G: Gpu> Server<G> {
         if self.fence.gate().capturing() {
             return Plan::Grow;
         }
-        let inner = self.inner.lock();
+        let inner = self.locked();
         let Some(epoch) = inner.heap.epoch_needed(rounded) else { return Plan::Grow };
         if self.is_within_slack(&inner, rounded) {
             return Plan::Rotate;
@@ -241,7 +275,7 @@ impl<G: Gpu> Server<G> {
 
     /// Orders all later work after everything that is pending; true if there was anything.
     fn wait_for_all(&self) -> bool {
-        let newest = self.inner.lock().heap.newest_pending();
+        let newest = self.locked().heap.newest_pending();
         newest.is_some_and(|epoch| self.wait_until(epoch))
     }
 
@@ -250,8 +284,8 @@ impl<G: Gpu> Server<G> {
         if !self.fence.barrier(epoch) {
             return false;
         }
-        let mut inner = self.inner.lock();
-        inner.served_at_barrier = inner.heap.clock();
+        let mut inner = self.locked();
+        inner.served_at_barrier = self.served(&inner);
         inner.counts.barrier += u64::from(!done);
         self.catch_up(&mut inner);
         true
@@ -265,7 +299,7 @@ impl<G: Gpu> Server<G> {
             return;
         }
         let (excess, idle) = {
-            let inner = self.inner.lock();
+            let inner = self.locked();
             let reserved = inner.heap.reserved();
             let grown = reserved.current + inner.heap.growth(rounded).preferred;
             (grown.saturating_sub(reserved.peak), inner.heap.idle())
@@ -297,7 +331,7 @@ impl<G: Gpu> Server<G> {
             return result;
         }
         let least = grow == Grow::Least;
-        let growth = self.inner.lock().heap.growth(rounded);
+        let growth = self.locked().heap.growth(rounded);
         let preferred = (!least && growth.preferred > growth.minimum).then_some(growth.preferred);
         let mut failure = CuResult::OUT_OF_MEMORY;
         for size in preferred.into_iter().chain([growth.minimum]) {
@@ -321,7 +355,7 @@ impl<G: Gpu> Server<G> {
             match self.fence.gpu().mem_alloc(self.ctx(), size) {
                 Ok(address) => {
                     let took = begun.elapsed();
-                    let mut inner = self.inner.lock();
+                    let mut inner = self.locked();
                     inner.counts.driver_alloc += 1;
                     inner.driver_time.allocs += 1;
                     inner.driver_time.alloc_ns += took.as_nanos() as u64;

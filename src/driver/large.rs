@@ -11,7 +11,7 @@ use parking_lot::MutexGuard;
 
 /// Requests served between two waits that are not forced: with 16 a wait costs a program of overlapping streams nothing
 /// measurable, with one it costs it all overlap.
-const SERVED_PER_BARRIER: u64 = 16;
+pub(super) const SERVED_PER_BARRIER: u64 = 16;
 /// Requests served between two drains of the caches for the sake of a tighter fit.
 const SERVED_PER_DRAIN: u64 = 4;
 /// Requests served between two seals for the sake of a tighter fit; what that costs in memory is in `benches/NOTES.md`.
@@ -20,7 +20,7 @@ const SERVED_PER_QUESTION: u64 = 16;
 impl<G: Gpu> Server<G> {
     /// Serves a large request from memory that is clean, or can be known to be without holding anybody up.
     pub(super) fn take_large(&self, bytes: u64, rounded: u64) -> Option<u64> {
-        let mut inner = self.inner.lock();
+        let mut inner = self.locked();
         let mut address = self.take_locked(&mut inner, bytes, rounded, Fit::Tight, true);
         if address.is_none() {
             (inner, address) = self.look_further(inner, bytes, rounded);
@@ -45,7 +45,7 @@ impl<G: Gpu> Server<G> {
                 drop(inner);
                 // What is freed is sealed every few frees anyway: mostly a question is all that it takes, and mostly there is none to ask.
                 let more = if seal { self.fence.refresh(newest) } else { self.fence.poll() };
-                inner = self.inner.lock();
+                inner = self.locked();
                 if more && let Some(address) = take(&mut inner, Fit::Tight) {
                     return (inner, Some(address));
                 }
@@ -58,7 +58,7 @@ impl<G: Gpu> Server<G> {
         if let Some(epoch) = self.wait_due(&mut inner, rounded) {
             drop(inner);
             self.wait_until(epoch);
-            inner = self.inner.lock();
+            inner = self.locked();
         }
         let address = take(&mut inner, Fit::Any);
         (inner, address)
@@ -74,7 +74,7 @@ impl<G: Gpu> Server<G> {
             sealed => sealed,
         };
         let due = epoch > self.fence.retired()
-            && inner.heap.clock() - inner.served_at_barrier >= SERVED_PER_BARRIER
+            && self.served(inner) - inner.served_at_barrier >= SERVED_PER_BARRIER
             && rounded > SMALL_MAX
             && !self.fence.gate().capturing();
         (due && inner.heap.epoch_needed(rounded).is_some()).then_some(epoch)

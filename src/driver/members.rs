@@ -3,6 +3,8 @@
 
 use super::fence::{Fence, Mark};
 use super::{Ctx, CuResult, Event, Gpu, is_sticky};
+use crate::sync::Apart;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
@@ -17,7 +19,7 @@ pub(super) struct Member {
     pub ctx: Ctx,
     pub spare_events: Vec<Event>,
     /// The code of an error that the context will not recover from, 0 for none; kept by its pool, if it has one.
-    sticky: Option<Arc<AtomicI32>>,
+    sticky: Option<Arc<Apart<AtomicI32>>>,
 }
 
 impl<G: Gpu> Fence<G> {
@@ -26,7 +28,7 @@ impl<G: Gpu> Fence<G> {
     ///
     /// Its work is ordered after all work of the others: memory that a wait has already made clean is clean for it too.
     /// While that cannot be done the fence is not [ordered](Fence::is_ordered).
-    pub fn join(&self, ctx: Ctx, sticky: Arc<AtomicI32>) -> u64 {
+    pub fn join(&self, ctx: Ctx, sticky: Arc<Apart<AtomicI32>>) -> u64 {
         self.admit(ctx, Some(sticky))
     }
 
@@ -35,7 +37,7 @@ impl<G: Gpu> Fence<G> {
         self.admit(ctx, None);
     }
 
-    fn admit(&self, ctx: Ctx, sticky: Option<Arc<AtomicI32>>) -> u64 {
+    fn admit(&self, ctx: Ctx, sticky: Option<Arc<Apart<AtomicI32>>>) -> u64 {
         let (id, others) = {
             let mut members = self.members.lock();
             let known = |one: &&mut Member| one.ctx == ctx && (one.sticky.is_none() || sticky.is_none());
@@ -153,7 +155,7 @@ impl<G: Gpu> Fence<G> {
     }
 
     /// The contexts that take part, with an event of each that is not in use, if there is one.
-    pub(super) fn muster(&self) -> Vec<(u64, Ctx, Option<Event>)> {
+    pub(super) fn muster(&self) -> SmallVec<[(u64, Ctx, Option<Event>); 2]> {
         let mut members = self.members.lock();
         members.iter_mut().map(|member| (member.id, member.ctx, member.spare_events.pop())).collect()
     }

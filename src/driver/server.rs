@@ -18,7 +18,7 @@ use crate::pool::{
 use crate::report::model::{DriverTime, Mapped};
 use crate::report::units::human;
 use crate::stats::{Counts, SizeHistogram};
-use crate::sync::Apart;
+use crate::sync::{Apart, soon};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
@@ -103,7 +103,7 @@ pub struct Server<G: Gpu> {
     pub(super) backing: Backing,
     pub(super) alive: AtomicBool,
     /// The code of an error that the context will not recover from; 0 for none.
-    pub(super) sticky: Arc<AtomicI32>,
+    pub(super) sticky: Arc<Apart<AtomicI32>>,
     /// What passers-by may know.
     pub(super) glance: Glance,
 }
@@ -136,7 +136,7 @@ impl<G: Gpu> Server<G> {
             stranded: 0,
             mapped: Mapped::default(),
         };
-        let sticky = Arc::new(AtomicI32::new(0));
+        let sticky = Arc::new(Apart(AtomicI32::new(0)));
         Server {
             ctx: AtomicUsize::new(ctx.0),
             member: AtomicU64::new(fence.join(ctx, Arc::clone(&sticky))),
@@ -154,6 +154,12 @@ impl<G: Gpu> Server<G> {
             sticky,
             glance: Glance::default(),
         }
+    }
+
+    /// The heap, under its lock.
+    #[inline]
+    pub(super) fn locked(&self) -> MutexGuard<'_, Inner> {
+        soon(&self.inner)
     }
 
     /// The context that is served.
@@ -192,7 +198,7 @@ impl<G: Gpu> Server<G> {
     /// Takes `bytes` from the heap if it can be done now; `hit` says whether it counts as a cache hit, `lend` whether the
     /// thread's cache gets some more of the kind.
     pub(super) fn take(&self, bytes: u64, rounded: u64, fit: Fit, hit: bool, lend: bool) -> Option<u64> {
-        let mut inner = self.inner.lock();
+        let mut inner = self.locked();
         let address = self.take_locked(&mut inner, bytes, rounded, fit, hit)?;
         if lend && let Some(cache) = local::get(self.owner) {
             inner.heap.lend(cache, address, rounded);
@@ -238,6 +244,11 @@ impl<G: Gpu> Server<G> {
         Some(address)
     }
 
+    /// Requests served so far, by the caches too: not for every request, for it asks all threads' caches.
+    pub(super) fn served(&self, inner: &Inner) -> u64 {
+        inner.counts.alloc + self.caches.allocs()
+    }
+
     /// Lets the heap know of epochs that have retired since it last looked.
     #[inline]
     pub(super) fn catch_up(&self, inner: &mut Inner) {
@@ -256,11 +267,23 @@ impl<G: Gpu> Server<G> {
         if self.tuning.free_sync {
             self.fence.host_wait(self.ctx());
         }
-        let cache = self.cache();
-        // Why the block did not go there: perhaps its ring was full.
-        let size = claimed.size();
-        let batch = cache.filter(|_| size <= CACHED_MAX).and_then(|cache| self.caches.relieve(cache, size));
-        let mut inner = self.inner.lock();
+        let (cache, size) = (self.cache(), claimed.size());
+        let (mut claimed, mut batch) = (claimed, None);
+        if let Some(cache) = cache.filter(|_| size <= CACHED_MAX) {
+            // Why the block did not go there: perhaps its ring was full.
+            batch = self.caches.relieve(cache, size);
+            match cache.keep(claimed) {
+                Ok(kept) => {
+                    let result = self.put(kept);
+                    if let Some(batch) = batch {
+                        self.locked().heap.take_batch(&batch);
+                    }
+                    return result;
+                }
+                Err(back) => claimed = back,
+            }
+        }
+        let mut inner = self.locked();
         if let Some(cache) = cache {
             inner.heap.settle(cache);
         }
@@ -285,17 +308,17 @@ impl<G: Gpu> Server<G> {
 
     /// The claims that [`Index::claim`](crate::pool::Index::claim) could not decide without the heap's lock.
     pub fn claim(&self, address: u64) -> Claim {
-        self.inner.lock().heap.claim(address)
+        self.locked().heap.claim(address)
     }
 
     /// One refused free of an address of this pool.
     pub fn count_invalid_free(&self) {
-        self.inner.lock().counts.invalid_free += 1;
+        self.locked().counts.invalid_free += 1;
     }
 
     /// Reads from the heap under its lock.
     pub fn with_heap<T>(&self, read: impl FnOnce(&Heap) -> T) -> T {
-        read(&self.inner.lock().heap)
+        read(&self.locked().heap)
     }
 
     /// Gives idle regions back to the driver, smallest first, until `bytes` are returned or none is left.
@@ -326,12 +349,12 @@ impl<G: Gpu> Server<G> {
     pub(super) fn return_region(&self, region: &Idle) -> u64 {
         let Some(_touch) = self.fence.touch().filter(|_| self.is_alive()) else { return 0 };
         // Out of the books first: the driver may hand the address out again at once.
-        let Some(size) = self.inner.lock().heap.take_region(region.addr) else { return 0 };
+        let Some(size) = self.locked().heap.take_region(region.addr) else { return 0 };
         let begun = Instant::now();
         match self.fence.gpu().mem_free(self.ctx(), region.addr) {
             Ok(()) => {
                 self.books.account.release_pool(size);
-                let mut inner = self.inner.lock();
+                let mut inner = self.locked();
                 inner.counts.driver_free += 1;
                 inner.driver_time.frees += 1;
                 inner.driver_time.free_ns += begun.elapsed().as_nanos() as u64;
@@ -343,7 +366,7 @@ impl<G: Gpu> Server<G> {
                 self.note_error(code);
                 tracing::warn!("the driver did not take {} back: error {}", human(size), code.0);
                 // Back as it was: its memory may still be in use. It was known a moment ago and can be known again.
-                let mut inner = self.inner.lock();
+                let mut inner = self.locked();
                 let epoch = self.fence.current();
                 if !inner.heap.add_region_pending(region.addr, size, epoch) {
                     // Another region lies there: so the driver has freed it all the same, or says of both what is true
@@ -358,14 +381,14 @@ impl<G: Gpu> Server<G> {
 
     /// Regions that hold no live block.
     pub(super) fn idle_regions(&self, out: &mut Vec<Idle>) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.locked();
         self.drain_locked(&mut inner.heap, Drain::All);
         inner.heap.idle_regions(out);
     }
 
     /// Bytes that could go back to the driver: in regions, and in pieces of the range, that hold no live block.
     pub fn idle_bytes(&self) -> u64 {
-        let mut inner = self.inner.lock();
+        let mut inner = self.locked();
         self.drain_locked(&mut inner.heap, Drain::All);
         inner.heap.idle() + inner.heap.range_idle()
     }
@@ -386,11 +409,11 @@ impl<G: Gpu> Server<G> {
         }
         self.fence.leave(self.member.load(Ordering::Acquire));
         let reserved = {
-            let mut inner = self.inner.lock();
+            let mut inner = self.locked();
             inner.heap.reserved().current + std::mem::take(&mut inner.stranded)
         };
         let kept = self.end_range(give_back);
-        self.caches.clear(&mut self.inner.lock().heap);
+        self.caches.clear(&mut self.locked().heap);
         self.books.account.release_pool(reserved - kept);
     }
 
@@ -407,7 +430,7 @@ impl<G: Gpu> Server<G> {
     /// Records that `bytes` could not be served.
     pub(super) fn note_oom(&self, bytes: u64) {
         let usage = self.usage();
-        self.inner.lock().counts.oom += 1;
+        self.locked().counts.oom += 1;
         self.books.note_oom("pool", bytes, usage);
     }
 }

@@ -5,11 +5,13 @@
 //! grant, which it enlarges in steps from what the process has left.
 
 use super::Epoch;
+
 use super::classes::{CLASSES, GRANULE, SMALL_MAX, class, class_of};
+use super::depot::{Batch, Depots};
 use super::heap::Heap;
 use super::index::{Claimed, Index};
 use super::record::{Arena, Id, Place};
-use super::ring::{Moved, Next, Ring};
+use super::ring::{CELLS, Next, Ring};
 use super::tally::Tally;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -17,8 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 /// Blocks up to this size are cached.
 pub const CACHED_MAX: u64 = 1 << 20;
 /// Bytes that the caches of the process may hold together, and one of them.
-const TOTAL: u64 = 32 << 20;
-const EACH: u64 = TOTAL / 2;
+const TOTAL: u64 = 32 * EACH;
+const EACH: u64 = 32 << 20;
 /// Grants grow by steps of this many bytes.
 const STEP: u64 = 128 << 10;
 
@@ -26,8 +28,8 @@ const STEP: u64 = 128 << 10;
 const LARGE_BITS: u32 = 4;
 const LARGE: usize = 1 << LARGE_BITS;
 pub(super) const RINGS: usize = CLASSES + LARGE;
-/// Cells of a ring.
-const CELLS: u32 = 32;
+/// Batches of one ring that a thread puts away for itself.
+const DEPOSITED: usize = 3;
 /// Frees that find their ring taken by another size before it changes hands.
 const PATIENCE: u32 = 16;
 /// Objects taken from the heap at once when a ring is empty.
@@ -40,6 +42,7 @@ const LAST_WEIGHT: u32 = 4;
 /// Allocations between two looks at the sealed epochs once a look was in vain.
 const POLL_EVERY: u32 = 16;
 
+const _: () = assert!(RINGS <= 64, "every ring has a bit");
 const _: () = assert!(RINGS as u32 * CELLS <= 1 << Place::CELL_BITS, "every cell has a number");
 
 /// The cache of one thread for one heap. All but [`Cache::owner`] is for the thread that has it.
@@ -53,12 +56,17 @@ pub struct Cache {
     granted: AtomicU64,
     to_seal: AtomicU32,
     to_poll: AtomicU32,
+    /// Times that a block came into a ring above the classes, and how many of them the last drain of those rings saw.
+    arrivals: AtomicU32,
+    drained: AtomicU32,
     /// The epoch at which this thread would have sealed last; 0 before.
     seen_epoch: AtomicU64,
     pub(super) tally: Tally,
     /// Exact sizes, and how often another size has met them.
     sizes: [AtomicU64; LARGE],
     conflicts: [AtomicU32; LARGE],
+    /// What its thread has put away.
+    pub(super) depots: Depots,
     rings: [Ring; RINGS],
 }
 
@@ -110,10 +118,13 @@ impl Cache {
             granted: AtomicU64::new(0),
             to_seal: AtomicU32::new(SEAL_EVERY),
             to_poll: AtomicU32::new(0),
+            arrivals: AtomicU32::new(0),
+            drained: AtomicU32::new(0),
             seen_epoch: AtomicU64::new(0),
             tally: Tally::default(),
             sizes: [const { AtomicU64::new(0) }; LARGE],
             conflicts: [const { AtomicU32::new(0) }; LARGE],
+            depots: Depots::new(DEPOSITED),
             rings,
         })
     }
@@ -135,7 +146,7 @@ impl Cache {
 
     /// The ring that holds blocks for a request of `need` bytes, a multiple of 512, and the size of those blocks.
     #[inline(always)]
-    fn ring_for(&self, need: u64) -> Option<(usize, u64)> {
+    pub(super) fn ring_for(&self, need: u64) -> Option<(usize, u64)> {
         if need <= SMALL_MAX {
             let number = class_of(need);
             return Some((number, u64::from(class(number).size)));
@@ -144,16 +155,12 @@ impl Cache {
         (load(&self.sizes[at]) == need).then_some((CLASSES + at, need))
     }
 
-    /// The ring that a block of `size` bytes may go to.
-    #[inline(always)]
+    /// The ring that a block of `size` bytes, at most [`CACHED_MAX`], may go to.
     fn ring_of(&self, size: u64) -> Option<usize> {
         if size <= SMALL_MAX {
             // A block in a hole may be of a size that no class has.
             let number = class_of(size);
             return (u64::from(class(number).size) == size).then_some(number);
-        }
-        if size > CACHED_MAX {
-            return None;
         }
         let at = Cache::large(size);
         let ring = CLASSES + at;
@@ -167,7 +174,7 @@ impl Cache {
         Some(ring)
     }
 
-    fn size_of(&self, ring: usize) -> u64 {
+    pub(super) fn size_of(&self, ring: usize) -> u64 {
         if ring < CLASSES { u64::from(class(ring).size) } else { load(&self.sizes[ring - CLASSES]) }
     }
 
@@ -229,8 +236,8 @@ impl Cache {
         true
     }
 
-    /// How many blocks of the ring for `need` the heap or the depot may add, at most `most`; with the ring.
-    pub(super) fn vacancy(&self, need: u64, most: u32) -> Option<(&Ring, u64, u32)> {
+    /// How many objects the heap may add to the ring for `need`, at most `most`; with the ring.
+    fn vacancy(&self, need: u64, most: u32) -> Option<(&Ring, u64, u32)> {
         let (ring, size) = self.ring_for(need).filter(|(ring, _)| *ring < CLASSES)?;
         let mut vacant = (self.rings[ring].capacity() - self.rings[ring].len()).min(most);
         while vacant > 0 && !self.has_room(size * u64::from(vacant)) {
@@ -239,9 +246,38 @@ impl Cache {
         (vacant > 0).then_some((&self.rings[ring], size, vacant))
     }
 
-    /// Counts blocks that were added.
-    pub(super) fn added(&self, bytes: u64) {
+    /// Puts blocks that are nobody's into the empty ring `ring`. False, and nothing done, if they may not all be cached.
+    pub(super) fn stock(&self, ring: usize, batch: &Batch) -> bool {
+        let bytes = batch.bytes();
+        if self.rings[ring].len() != 0 || !self.has_room(bytes) {
+            return false;
+        }
+        for (id, addr) in batch.blocks() {
+            self.rings[ring].put(self.index.arena.get(id), id, addr, batch.epoch);
+        }
+        self.arrived(ring);
         self.grow(bytes);
+        true
+    }
+
+    #[inline]
+    fn arrived(&self, ring: usize) {
+        if ring >= CLASSES {
+            self.arrivals.store(self.arrivals.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+        }
+    }
+
+    /// Whether blocks came into the rings above the classes since this was last asked. Under the heap's lock.
+    pub(super) fn has_arrivals(&self) -> bool {
+        let arrivals = self.arrivals.load(Ordering::Acquire);
+        let seen = self.drained.load(Ordering::Relaxed);
+        self.drained.store(arrivals, Ordering::Relaxed);
+        seen != arrivals
+    }
+
+    /// Bytes in the cells of a ring.
+    pub(super) fn holds(&self, ring: usize) -> u64 {
+        self.size_of(ring) * u64::from(self.rings[ring].len())
     }
 
     /// Whether a look at the sealed epochs is due for a request whose blocks wait.
@@ -264,14 +300,29 @@ impl Cache {
         })
     }
 
-    /// Which ring to make room in after a block of `size` bytes found none, and how many cells: half of a full ring; all of
-    /// one that has kept another size waiting for long.
+    /// Keeps a block that a free has claimed, if there is room for it now. By the cache's thread.
+    ///
+    /// # Errors
+    /// The block is still the free's.
+    pub fn keep(&self, claimed: Claimed) -> Result<Kept<'_>, Claimed> {
+        let (id, size, requested) = (claimed.id, claimed.size(), claimed.requested());
+        let ring = self.ring_of(size).filter(|ring| !self.rings[*ring].is_full() && self.has_room(size));
+        match ring {
+            Some(ring) if self.rings[ring].accept_claimed(self.index.arena.get(id), claimed.addr) => {
+                Ok(Kept { cache: self, ring, id, size, requested })
+            }
+            _ => Err(claimed),
+        }
+    }
+
+    /// Which ring to make room in after a block of `size` bytes, at most [`CACHED_MAX`], found none, and how many cells: half of
+    /// a full ring; all of one that has kept another size waiting for long.
     pub(super) fn crowded(&self, size: u64) -> Option<(usize, u32)> {
         if let Some(ring) = self.ring_of(size) {
             let cells = &self.rings[ring];
             return cells.is_full().then_some((ring, cells.capacity() / 2));
         }
-        if size <= SMALL_MAX || size > CACHED_MAX {
+        if size <= SMALL_MAX {
             return None;
         }
         let at = Cache::large(size);
@@ -281,14 +332,17 @@ impl Cache {
     }
 
     /// Takes the oldest `most` cells out of a ring.
-    pub(super) fn remove(&self, ring: usize, most: u32, mut each: impl FnMut(Moved)) {
+    pub(super) fn remove(&self, ring: usize, most: u32) -> Batch {
+        let size = self.size_of(ring);
+        let mut batch = Batch::of(size);
         for _ in 0..most {
             let Some(removed) = self.rings[ring].remove(&self.index.arena) else { break };
-            self.shrink(self.size_of(ring));
+            self.shrink(size);
             if let Ok(moved) = removed {
-                each(moved);
+                batch.push(moved);
             }
         }
+        batch
     }
 
     pub(super) fn rings(&self, which: Range<usize>) -> impl Iterator<Item = &Ring> {
@@ -302,7 +356,7 @@ impl Index {
     /// room, or where the block is not found at once, nothing is done: [`Index::claim`] decides.
     #[inline(always)]
     pub fn keep<'a>(&self, addr: u64, cache_of: impl FnOnce(u32) -> Option<&'a Cache>) -> Freed<'a> {
-        let (id, record) = self.candidate(addr);
+        let (id, record, class_of_slab) = self.candidate(addr);
         // Hints, until the exchange has proved that the block is live, and another look that it is still that one.
         let (owner, size) = (record.owner(), record.size());
         if size > CACHED_MAX {
@@ -313,8 +367,15 @@ impl Index {
             };
         }
         let Some(cache) = cache_of(owner) else { return Freed::No };
-        let Some(ring) = cache.ring_of(size) else { return Freed::No };
-        let cells = &cache.rings[ring];
+        let ring = match class_of_slab {
+            Some(number) if u64::from(class(number).size) == size => number,
+            Some(_) => return Freed::No,
+            None => match cache.ring_of(size) {
+                Some(ring) => ring,
+                None => return Freed::No,
+            },
+        };
+        let Some(cells) = cache.rings.get(ring) else { return Freed::No };
         if cells.is_full() || !cache.has_room(size) || !cells.accept(record, addr) {
             return Freed::No;
         }
@@ -344,6 +405,7 @@ impl Kept<'_> {
     pub fn put(self, epoch: Epoch) -> Option<bool> {
         let Kept { cache, ring, id, size, requested } = self;
         cache.rings[ring].publish(id, epoch);
+        cache.arrived(ring);
         cache.grow(size);
         cache.tally.free(size, requested);
         let weight =
@@ -378,7 +440,7 @@ impl Heap {
             ring.put(record, id, record.addr(), 0);
             lent += size;
         });
-        cache.added(lent);
+        cache.grow(lent);
     }
 }
 

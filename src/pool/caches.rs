@@ -1,61 +1,25 @@
-//! The caches of one heap, of all threads, and the depot between them.
+//! The caches of one heap, of all threads, and the depots between them.
 //!
-//! A thread that ends leaves its cache as it is; the next thread that wants one takes it over. A thread that frees more than
-//! it allocates hands half a ring at a time to the **depot**, from which a thread that allocates more than it frees takes it:
-//! one lock for a batch and no step in the heap. Under pressure [`Caches::drain`] takes everything back into the heap,
-//! whatever the threads do meanwhile.
+//! A thread that ends leaves its cache as it is; the next thread that wants one takes it over. What a ring has no room for goes
+//! to a depot, a batch at a time, and comes back from there, to the same thread or to one that allocates more than it frees.
+//! Under pressure [`Caches::drain`] takes everything back into the heap, whatever the threads do meanwhile.
 
 use super::cache::{Cache, RINGS};
-use super::classes::{CLASSES, SMALL_MAX, class, class_of};
+use super::classes::{CLASSES, SMALL_MAX, class_of};
+use super::depot::{Batch, Depots, Open};
 use super::gauges::Usage;
 use super::heap::Heap;
 use super::index::Index;
 use super::record::{Id, Place};
-use super::ring::Moved;
 use super::{Epoch, GRANULE};
 use crate::stats::SizeHistogram;
-use crate::sync::patiently;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Caches of one heap; more threads than that go without.
 const MOST: usize = 256;
-/// Looks at a lock that is held for less than a microsecond, before time is given to its holder.
-const SPINS: u32 = 1000;
-/// Blocks of a batch.
-const BATCH: usize = 32;
-
-/// Blocks on their way from thread to thread.
-#[derive(Default)]
-pub struct Batch {
-    blocks: [(Id, u64); BATCH],
-    len: usize,
-    /// The newest epoch under which one of them was freed.
-    epoch: Epoch,
-}
-
-impl Batch {
-    fn push(&mut self, (id, addr, epoch): Moved) {
-        self.blocks[self.len] = (id, addr);
-        self.len += 1;
-        self.epoch = self.epoch.max(epoch);
-    }
-
-    fn blocks(&self) -> impl Iterator<Item = (Id, u64)> {
-        self.blocks[..self.len].iter().copied()
-    }
-}
-
-/// Batches of one class, oldest first.
-#[derive(Default)]
-struct Depot {
-    batches: VecDeque<Batch>,
-    /// Rises when the heap is cleared: what was on its way then is gone.
-    cleared: u64,
-    closed: bool,
-}
 
 /// Which caches to drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,9 +38,9 @@ pub struct Caches {
     list: Box<[OnceLock<Box<Cache>>]>,
     made: AtomicU32,
     making: Mutex<()>,
-    depots: Box<[Mutex<Depot>]>,
-    /// Whether the depots may hold anything.
-    stocked: AtomicBool,
+    depots: Depots,
+    /// Odd while the heap is being cleared. Nothing gets into a depot then: it would outlive the clearing.
+    clearings: AtomicU64,
 }
 
 impl Caches {
@@ -88,8 +52,8 @@ impl Caches {
             list: (0..MOST).map(|_| OnceLock::new()).collect(),
             made: AtomicU32::new(0),
             making: Mutex::new(()),
-            depots: (0..CLASSES).map(|_| Mutex::default()).collect(),
-            stocked: AtomicBool::new(false),
+            depots: Depots::new(usize::MAX),
+            clearings: AtomicU64::new(0),
         }
     }
 
@@ -110,7 +74,7 @@ impl Caches {
     }
 
     fn all(&self) -> impl Iterator<Item = &Cache> {
-        let made = self.made.load(Ordering::Acquire) as usize;
+        let made = self.made.load(Ordering::SeqCst) as usize;
         self.list[..made].iter().filter_map(|slot| slot.get().map(|cache| &**cache))
     }
 
@@ -127,59 +91,80 @@ impl Caches {
         let slot = self.list.get(made as usize)?;
         let number = self.index.next_cache()?;
         slot.set(Cache::new(number, self.owner, self.index)).ok()?;
-        self.made.store(made + 1, Ordering::Release);
+        self.made.store(made + 1, Ordering::SeqCst);
         slot.get().map(|cache| &**cache)
     }
 
-    /// After a free of `size` bytes found no room in its ring: the older half of the ring goes to the depot. What finds no
-    /// room there is the caller's to bring to [`Heap::take_batch`]. By the cache's thread, without the heap's lock.
+    /// After a free of `size` bytes, at most [`CACHED_MAX`](super::CACHED_MAX), found no room in its ring: the older half of the
+    /// ring goes to the depot. What finds no room there is the caller's to bring to [`Heap::take_batch`]. By the cache's
+    /// thread, without the heap's lock.
     pub fn relieve(&self, cache: &Cache, size: u64) -> Option<Batch> {
-        let small = size <= SMALL_MAX;
         let (ring, cells) = cache.crowded(size)?;
-        let number = if small { class_of(size) } else { 0 };
-        // Before any block is taken: what is taken before a clearing must not get into the depot after it.
-        let cleared = self.depots[number].lock().cleared;
-        let mut batch = Batch::default();
-        cache.remove(ring, cells, |moved| batch.push(moved));
-        if batch.len == 0 {
+        if cache.size_of(ring) != size {
+            // Of that other size there was no need for long.
+            return Some(cache.remove(ring, cells));
+        }
+        self.deposit(cache, ring, cells)
+    }
+
+    /// The same with all that waits in the ring for requests of `need` bytes, so that others may take its place.
+    pub fn vacate(&self, cache: &Cache, need: u64) -> Option<Batch> {
+        let (ring, _) = cache.ring_for(need)?;
+        self.deposit(cache, ring, u32::MAX)
+    }
+
+    fn deposit(&self, cache: &Cache, ring: usize, cells: u32) -> Option<Batch> {
+        // Under the depot's lock before any block is taken: a clearing that has not begun waits for it.
+        let mut depot = cache.depots.of(ring);
+        if depot.is_full() {
+            drop(depot);
+            depot = self.depots.of(ring);
+        }
+        let batch = cache.remove(ring, cells);
+        if batch.is_empty() {
             return None;
         }
-        let bytes = u64::from(class(number).size) * batch.len as u64;
-        if !small || !self.index.cached.reserve(bytes) {
+        let clearing = self.clearings.load(Ordering::SeqCst) & 1 == 1;
+        if clearing || !self.index.cached.reserve(batch.bytes()) {
             return Some(batch);
         }
-        self.stocked.store(true, Ordering::Release);
-        let mut depot = self.depots[number].lock();
-        if depot.closed || depot.cleared != cleared {
-            self.index.cached.release(bytes);
-        } else {
-            depot.batches.push_back(batch);
-        }
+        depot.put(batch);
         None
     }
 
-    /// Brings a batch whose epoch is over from the depot into the cache, for requests of `need` bytes. By the cache's thread,
-    /// without the heap's lock. False if there is none.
+    /// Brings a batch whose epoch is over from a depot into the cache, for requests of `need` bytes; what waits in the ring
+    /// goes to the depot for it. By the cache's thread, without the heap's lock. False if there is none.
     pub fn refill(&self, cache: &Cache, need: u64, retired: Epoch) -> bool {
-        if need > SMALL_MAX || !self.stocked.load(Ordering::Acquire) {
-            return false;
+        let Some((ring, size)) = cache.ring_for(need) else { return false };
+        [&cache.depots, &self.depots]
+            .into_iter()
+            .any(|depots| depots.has(ring) && self.refill_from(depots.of(ring), cache, (ring, size), retired))
+    }
+
+    fn refill_from(
+        &self,
+        mut depot: Open<'_>,
+        cache: &Cache,
+        (ring, size): (usize, u64),
+        retired: Epoch,
+    ) -> bool {
+        let Some(at) = depot.find(size, retired) else { return false };
+        let waiting = cache.holds(ring);
+        if waiting > 0 {
+            if self.clearings.load(Ordering::SeqCst) & 1 == 1 || !self.index.cached.reserve(waiting) {
+                return false;
+            }
+            let batch = cache.remove(ring, u32::MAX);
+            // Some of it may have been drained meanwhile.
+            self.index.cached.release(waiting - batch.bytes());
+            depot.put(batch);
         }
-        let Some((ring, size, vacant)) = cache.vacancy(need, BATCH as u32) else { return false };
-        let mut depot = self.depots[class_of(need)].lock();
-        let fits = |batch: &Batch| batch.epoch <= retired && batch.len <= vacant as usize;
-        if !depot.batches.front().is_some_and(fits) {
-            return false;
-        }
-        let Some(batch) = depot.batches.pop_front() else { return false };
         // Under the depot's lock, which a clearing takes first: nobody else has these records.
-        for (id, addr) in batch.blocks() {
-            ring.put(self.index.arena.get(id), id, addr, batch.epoch);
+        let stocked = cache.stock(ring, depot.at(at));
+        if stocked && let Some(batch) = depot.remove(at) {
+            self.index.cached.release(batch.bytes());
         }
-        drop(depot);
-        let bytes = size * batch.len as u64;
-        self.index.cached.release(bytes);
-        cache.added(bytes);
-        true
+        stocked
     }
 
     /// Takes cached blocks back into the heap, whose lock the caller holds. `now` tells the current epoch.
@@ -191,49 +176,45 @@ impl Caches {
         };
         let arena = &self.index.arena;
         for cache in self.all() {
+            if rings.start == CLASSES && !cache.has_arrivals() {
+                continue;
+            }
             for ring in cache.rings(rings.clone()).filter(|ring| ring.len() > 0) {
                 ring.drain(arena, &now, |(id, addr, epoch)| heap.free_cached(id, addr, epoch));
             }
         }
-        for number in rings.take_while(|number| *number < CLASSES) {
-            for batch in self.empty(number) {
-                heap.take_batch(&batch);
+        for depots in self.all_depots() {
+            let wanted = depots.stocked() >> rings.start;
+            for ring in rings.clone().filter(|ring| wanted >> (ring - rings.start) & 1 == 1) {
+                for batch in self.empty(depots, ring) {
+                    heap.take_batch(&batch);
+                }
             }
         }
     }
 
-    /// Everything out of one depot.
-    fn empty(&self, number: usize) -> VecDeque<Batch> {
-        if !self.stocked.load(Ordering::Acquire) {
-            return VecDeque::new();
-        }
-        // The end of the process may have stopped the thread that has the lock, for good: then the depot is left alone.
-        let depot = (0..SPINS).find_map(|_| self.depots[number].try_lock().or_else(pause));
-        depot
-            .or_else(|| patiently(&self.depots[number]))
-            .map_or_else(VecDeque::new, |mut depot| self.empty_locked(number, &mut depot))
+    fn all_depots(&self) -> impl Iterator<Item = &Depots> {
+        self.all().map(|cache| &cache.depots).chain([&self.depots])
     }
 
-    fn empty_locked(&self, number: usize, depot: &mut MutexGuard<'_, Depot>) -> VecDeque<Batch> {
-        let batches = std::mem::take(&mut depot.batches);
-        let blocks: usize = batches.iter().map(|batch| batch.len).sum();
-        self.index.cached.release(u64::from(class(number).size) * blocks as u64);
+    /// Everything out of one depot.
+    fn empty(&self, depots: &Depots, ring: usize) -> VecDeque<Batch> {
+        let batches = depots.empty(ring);
+        self.index.cached.release(batches.iter().map(Batch::bytes).sum());
         batches
     }
 
     /// [`Heap::clear`], and with it everything cached. The cells of threads' caches stay, and name nothing any more.
     pub fn clear(&self, heap: &mut Heap) {
-        for (number, depot) in self.depots.iter().enumerate() {
-            let mut depot = depot.lock();
-            depot.closed = true;
-            drop(self.empty_locked(number, &mut depot));
+        self.clearings.fetch_add(1, Ordering::SeqCst);
+        for depots in self.all_depots() {
+            for ring in 0..RINGS {
+                let batches = depots.of(ring).take_all();
+                self.index.cached.release(batches.iter().map(Batch::bytes).sum());
+            }
         }
         heap.clear();
-        for depot in &*self.depots {
-            let mut depot = depot.lock();
-            depot.closed = false;
-            depot.cleared += 1;
-        }
+        self.clearings.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Adds what threads have counted to the heap's figures, whose lock the caller holds.
@@ -268,6 +249,11 @@ impl Caches {
         (usage.requested.recent, usage.allocated.recent)
     }
 
+    /// Threads that have had a cache at the same time.
+    pub fn threads(&self) -> u32 {
+        self.made.load(Ordering::Relaxed)
+    }
+
     /// Allocations that caches have served.
     pub fn allocs(&self) -> u64 {
         self.all().map(|cache| cache.tally.allocs()).sum()
@@ -290,14 +276,11 @@ impl Caches {
         let arena = &self.index.arena;
         let mut held: Vec<Id> =
             self.all().flat_map(|cache| cache.rings(0..RINGS)).flat_map(|ring| ring.held(arena)).collect();
-        for depot in &*self.depots {
-            let depot = depot.lock();
-            let blocks = depot.batches.iter().flat_map(Batch::blocks);
-            held.extend(
-                blocks
-                    .filter(|&(id, addr)| arena.get(id).is_cached_at(addr, Place::BETWEEN))
-                    .map(|(id, _)| id),
-            );
+        for depots in self.all_depots() {
+            depots.each(|batch| {
+                let between = |&(id, addr): &(Id, u64)| arena.get(id).is_cached_at(addr, Place::BETWEEN);
+                held.extend(batch.blocks().filter(between).map(|(id, _)| id));
+            });
         }
         held
     }
@@ -315,11 +298,6 @@ impl Heap {
             self.free_cached(id, addr, batch.epoch);
         }
     }
-}
-
-fn pause<T>() -> Option<T> {
-    std::hint::spin_loop();
-    None
 }
 
 /// Bytes that a request of `rounded` bytes takes of a cache: the next multiple of 512.

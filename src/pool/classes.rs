@@ -78,15 +78,36 @@ const fn table() -> [Class; CLASSES] {
 
 static TABLE: [Class; CLASSES] = table();
 
+const _: () = assert!(CLASSES.is_power_of_two(), "a number is masked, not checked");
+
 /// The class numbered `class`, which must be below [`CLASSES`].
+#[inline(always)]
 pub fn class(class: usize) -> Class {
-    TABLE[class]
+    debug_assert!(class < CLASSES);
+    TABLE[class % CLASSES]
 }
 
+/// Of so many granules, the smallest class that holds them.
+static BY_GRANULES: [u8; 2 * GRANULES] = {
+    let mut classes = [0; 2 * GRANULES];
+    let mut granules = 1;
+    while granules <= GRANULES {
+        classes[granules] = compute(granules as u64 * GRANULE) as u8;
+        granules += 1;
+    }
+    classes
+};
+const GRANULES: usize = (SMALL_MAX / GRANULE) as usize;
+
 /// The smallest class whose objects hold `bytes` (1 to [`SMALL_MAX`]).
+#[inline(always)]
 pub fn class_of(bytes: u64) -> usize {
+    BY_GRANULES[bytes.div_ceil(GRANULE) as usize % BY_GRANULES.len()] as usize
+}
+
+const fn compute(bytes: u64) -> usize {
     if bytes <= LINEAR_MAX {
-        return (bytes.max(1) - 1) as usize / GRANULE as usize;
+        return (bytes - 1) as usize / GRANULE as usize;
     }
     let last = bytes - 1;
     let doubling = last.ilog2() - LINEAR_MAX.ilog2();

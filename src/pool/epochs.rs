@@ -17,20 +17,29 @@
 //! free that reads the next epoch is only treated later than necessary.
 
 use super::Epoch;
-use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
+use crate::sync::{Apart, AtomicBool, AtomicU64, Mutex, Ordering, fence};
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 
 /// Sealed epochs that may be outstanding; beyond it sealing pauses until some retire.
 pub const MAX_SEALED: usize = 64;
 
+/// The marks of an epoch: mostly one, and then without a call to `malloc`.
+pub type Marks<M> = SmallVec<[M; 2]>;
+
 /// The state of all epochs of the process; `M` is whatever marks the end of an epoch's work.
 pub struct Epochs<M> {
-    current: AtomicU64,
-    retired: AtomicU64,
+    /// What every allocation and free reads, in cache lines of its own: the rest is written several times for each epoch.
+    read: Apart<Read>,
     completed: AtomicU64,
     newest_sealed: AtomicU64,
     sealing: AtomicBool,
     sealed: Mutex<VecDeque<Sealed<M>>>,
+}
+
+struct Read {
+    current: AtomicU64,
+    retired: AtomicU64,
 }
 
 /// An epoch with the marks of its end.
@@ -39,7 +48,7 @@ pub struct Sealed<M> {
     /// The epoch.
     pub epoch: Epoch,
     /// One mark a context; an empty list means that no work was left.
-    pub marks: Vec<M>,
+    pub marks: Marks<M>,
 }
 
 /// The right to seal, held by one thread at a time. Dropped without [`Epochs::finish_seal`] it seals nothing: the
@@ -58,8 +67,7 @@ impl Drop for Sealing<'_> {
 impl<M> Default for Epochs<M> {
     fn default() -> Self {
         Epochs {
-            current: AtomicU64::new(1),
-            retired: AtomicU64::new(0),
+            read: Apart(Read { current: AtomicU64::new(1), retired: AtomicU64::new(0) }),
             completed: AtomicU64::new(0),
             newest_sealed: AtomicU64::new(0),
             sealing: AtomicBool::new(false),
@@ -75,13 +83,13 @@ impl<M> Epochs<M> {
     /// its thread's submissions are visible before this read.
     #[inline]
     pub fn current(&self) -> Epoch {
-        self.current.load(Ordering::SeqCst)
+        self.read.current.load(Ordering::SeqCst)
     }
 
     /// The newest epoch whose blocks are clean.
     #[inline]
     pub fn retired(&self) -> Epoch {
-        self.retired.load(Ordering::Acquire)
+        self.read.retired.load(Ordering::Acquire)
     }
 
     /// The newest epoch whose work has been seen to be over: memory freed under it may be unmapped. Blocks of a retired
@@ -98,7 +106,7 @@ impl<M> Epochs<M> {
 
     /// Closes the current epoch without marks and returns it. For callers who then wait for all work themselves.
     pub fn close(&self) -> Epoch {
-        let epoch = self.current.fetch_add(1, Ordering::SeqCst);
+        let epoch = self.read.current.fetch_add(1, Ordering::SeqCst);
         // With the full fence that a free's claim is: whoever read this epoch had submitted its work before what the
         // caller records or waits for next.
         fence(Ordering::SeqCst);
@@ -120,7 +128,7 @@ impl<M> Epochs<M> {
     }
 
     /// The epoch of `sealing` ends with `marks`, recorded after [`Epochs::begin_seal`].
-    pub fn finish_seal(&self, sealing: Sealing<'_>, marks: Vec<M>) {
+    pub fn finish_seal(&self, sealing: Sealing<'_>, marks: Marks<M>) {
         let epoch = sealing.epoch;
         self.sealed.lock().push_back(Sealed { epoch, marks });
         self.newest_sealed.fetch_max(epoch, Ordering::AcqRel);
@@ -153,15 +161,15 @@ impl<M> Epochs<M> {
     }
 
     /// All blocks freed under `epoch` and before are clean; returns the marks that are of no more use.
-    pub fn retire(&self, epoch: Epoch) -> Vec<Sealed<M>> {
-        self.retired.fetch_max(epoch, Ordering::AcqRel);
+    pub fn retire(&self, epoch: Epoch) -> SmallVec<[Sealed<M>; 4]> {
+        self.read.retired.fetch_max(epoch, Ordering::AcqRel);
         let mut sealed = self.sealed.lock();
         let done = sealed.partition_point(|one| one.epoch <= epoch);
         sealed.drain(..done).collect()
     }
 
     /// The host has seen that all work of `epoch` and before is over. Retires it, too.
-    pub fn complete(&self, epoch: Epoch) -> Vec<Sealed<M>> {
+    pub fn complete(&self, epoch: Epoch) -> SmallVec<[Sealed<M>; 4]> {
         self.completed.fetch_max(epoch, Ordering::AcqRel);
         self.retire(epoch)
     }
@@ -179,12 +187,13 @@ mod model {
     use super::*;
     use loom::sync::Arc;
     use loom::thread;
+    use smallvec::smallvec;
 
     /// Work that threads submit is a counter; a mark is how much of it a record has seen.
     fn seal(epochs: &Epochs<u64>, submitted: &AtomicU64) {
         if let Some(sealing) = epochs.begin_seal() {
             let seen = submitted.load(Ordering::SeqCst);
-            epochs.finish_seal(sealing, vec![seen]);
+            epochs.finish_seal(sealing, smallvec![seen]);
         }
     }
 
@@ -261,6 +270,7 @@ mod model {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use smallvec::smallvec;
 
     #[test]
     fn a_free_before_the_seal_is_covered_and_one_after_is_not() {
@@ -268,7 +278,7 @@ mod tests {
         let before = epochs.current();
         let sealing = epochs.begin_seal().expect("nobody else seals");
         let after = epochs.current();
-        epochs.finish_seal(sealing, vec![7]);
+        epochs.finish_seal(sealing, smallvec![7]);
         assert!(before <= epochs.newest_sealed() && after > epochs.newest_sealed());
         epochs.retire(epochs.newest_sealed());
         assert!(before <= epochs.retired() && after > epochs.retired());
@@ -283,7 +293,7 @@ mod tests {
         drop(first);
         assert!(epochs.take_oldest().is_none(), "an abandoned seal leaves no marks");
         let second = epochs.begin_seal().expect("free again");
-        epochs.finish_seal(second, vec![1]);
+        epochs.finish_seal(second, smallvec![1]);
         assert!(epochs.take_at_least(freed).is_some());
     }
 
@@ -292,10 +302,10 @@ mod tests {
         let epochs = Epochs::<u32>::default();
         for mark in 0..4 {
             let sealing = epochs.begin_seal().expect("free");
-            epochs.finish_seal(sealing, vec![mark]);
+            epochs.finish_seal(sealing, smallvec![mark]);
         }
         let newest = epochs.take_newest().expect("four sealed");
-        assert_eq!((newest.epoch, newest.marks), (4, vec![3]));
+        assert_eq!((newest.epoch, newest.marks), (4, smallvec![3]));
         assert_eq!(epochs.retire(4).len(), 3);
         assert_eq!(epochs.retired(), 4);
         epochs.retire(2);
@@ -307,7 +317,7 @@ mod tests {
         let epochs = Epochs::<u32>::default();
         for mark in 0..3 {
             let sealing = epochs.begin_seal().expect("free");
-            epochs.finish_seal(sealing, vec![mark]);
+            epochs.finish_seal(sealing, smallvec![mark]);
         }
         epochs.retire(2);
         assert_eq!((epochs.retired(), epochs.completed()), (2, 0));
@@ -321,7 +331,7 @@ mod tests {
         let epochs = Epochs::<u32>::default();
         for mark in 0..3 {
             let sealing = epochs.begin_seal().expect("free");
-            epochs.finish_seal(sealing, vec![mark]);
+            epochs.finish_seal(sealing, smallvec![mark]);
         }
         let one = epochs.take_at_least(2).expect("epoch 2");
         assert_eq!(one.epoch, 2);
@@ -335,7 +345,7 @@ mod tests {
         let epochs = Epochs::<()>::default();
         for _ in 0..MAX_SEALED {
             let sealing = epochs.begin_seal().expect("room");
-            epochs.finish_seal(sealing, Vec::new());
+            epochs.finish_seal(sealing, Marks::new());
         }
         assert!(epochs.begin_seal().is_none());
         epochs.retire(1);
@@ -346,8 +356,8 @@ mod tests {
     fn a_dead_contexts_marks_are_forgotten() {
         let epochs = Epochs::<u32>::default();
         let sealing = epochs.begin_seal().expect("free");
-        epochs.finish_seal(sealing, vec![1, 2]);
+        epochs.finish_seal(sealing, smallvec![1, 2]);
         epochs.forget(|mark| *mark == 1);
-        assert_eq!(epochs.take_oldest().expect("still there").marks, [2]);
+        assert_eq!(epochs.take_oldest().expect("still there").marks.as_slice(), [2]);
     }
 }

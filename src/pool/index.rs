@@ -13,8 +13,8 @@ use crate::sync::Apart;
 use parking_lot::RwLock;
 
 use super::cache::Cached;
-use super::classes::{CELL, class};
-use super::record::{Arena, Id, NONE, Place, Record, State};
+use super::classes::{CELL, CLASSES, class};
+use super::record::{Arena, Id, NONE, Place, Record};
 
 /// Width of the addresses that can be indexed: what CUDA devices use.
 pub const ADDRESS_BITS: u32 = 49;
@@ -127,7 +127,7 @@ impl Index {
     /// frees of one block exactly one gets it. Lock-free for live blocks, but for a few small ones (see
     /// [`Claim::Ask`]); others take a shared lock to tell foreign memory apart.
     pub fn claim(&self, addr: u64) -> Claim {
-        let (id, record) = self.candidate(addr);
+        let (id, record, _) = self.candidate(addr);
         if record.claim(addr) {
             return Claim::Claimed(Claimed::new(id, addr, record));
         }
@@ -160,21 +160,23 @@ impl Index {
         self.caches.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
     }
 
-    /// The record that probably describes the block at `addr`; that of [`NONE`], which never does, if none is likely.
+    /// The record that probably describes the block at `addr`; that of [`NONE`], which never does, if none is likely. And its
+    /// class, if it is probably an object of a slab.
     #[inline(always)]
-    pub(super) fn candidate(&self, addr: u64) -> (Id, &Record) {
+    pub(super) fn candidate(&self, addr: u64) -> (Id, &Record, Option<usize>) {
         let id = self.cell(addr).map_or(NONE, |cell| cell.load(Ordering::Acquire));
         let record = self.arena.get(id);
-        let (start, State::Slab) = record.word() else { return (id, record) };
+        let Some(start) = record.slab() else { return (id, record, None) };
         let offset = addr.wrapping_sub(start);
-        let class = class((record.tag() & 255) as usize);
+        let number = record.tag() as usize % CLASSES;
+        let class = class(number);
         // The cell may be out of date, and the slab of this record anywhere.
         let object = if offset < u64::from(class.slab) {
             record.first().wrapping_add(class.object_at(offset))
         } else {
             NONE
         };
-        (object, self.arena.get(object))
+        (object, self.arena.get(object), Some(number))
     }
 
     #[inline(always)]

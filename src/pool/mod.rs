@@ -20,7 +20,7 @@
 //! | **pending**, **clean** | freed before and after its epoch's end. Only clean memory is handed out |
 //! | **claim** | the compare-exchange by which one free of a block wins: [`Index::claim`] needs no lock, the heap does |
 //! | **cache** | what one thread has freed of one heap and takes again without a lock, in **rings** of one size each |
-//! | **depot** | where caches hand each other batches of blocks |
+//! | **depot** | where a thread puts batches of blocks away, for itself or for other threads |
 //! | **range** | reserved addresses that one region grows over; **pieces**, a handle of physical memory each, are mapped into it, and what is not mapped is a **gap** |
 //!
 //! One [`Heap`] with its [`Caches`] per context; one [`epochs::Epochs`] and one [`Index`] for the process. The heap is the caller's
@@ -33,6 +33,7 @@ mod cache;
 mod caches;
 mod check;
 mod classes;
+mod depot;
 pub mod epochs;
 mod gauges;
 mod heap;
@@ -56,8 +57,9 @@ mod tests;
 mod view;
 
 pub use cache::{CACHED_MAX, Cache, Freed, Kept, Popped};
-pub use caches::{Batch, Caches, Drain, cached_need};
+pub use caches::{Caches, Drain, cached_need};
 pub use classes::{GRANULE, SMALL_MAX};
+pub use depot::Batch;
 pub use gauges::{Gauge, Usage};
 pub use heap::{Fit, Heap, Rules};
 pub use index::{ADDRESS_BITS, Claim, Claimed, Index};

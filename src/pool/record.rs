@@ -72,6 +72,7 @@ impl Place {
 }
 
 const STATE_BITS: u32 = 4;
+const STATE: u64 = (1 << STATE_BITS) - 1;
 const PLACE_BITS: u32 = Place::CELL_BITS + Place::CACHE_BITS;
 /// Addresses of blocks are multiples of [`GRANULE`], so their low bits need no room.
 const ADDR_SHIFT: u32 = STATE_BITS + PLACE_BITS - GRANULE.ilog2();
@@ -144,7 +145,7 @@ impl Record {
     /// Address and state, as one consistent pair.
     pub fn word(&self) -> (u64, State) {
         let word = self.word.load(Ordering::Acquire);
-        let state = match word & 15 {
+        let state = match word & STATE {
             1 => State::Clean,
             2 => State::Pending,
             3 => State::Live,
@@ -157,8 +158,15 @@ impl Record {
         (addr_of(word), state)
     }
 
+    /// Where the slab that it describes begins, if it describes one.
+    #[inline]
+    pub fn slab(&self) -> Option<u64> {
+        let word = self.word.load(Ordering::Acquire);
+        (word & STATE == State::Slab as u64).then(|| addr_of(word))
+    }
+
     pub fn addr(&self) -> u64 {
-        self.word().0
+        addr_of(self.word.load(Ordering::Acquire))
     }
 
     pub fn state(&self) -> State {
@@ -198,18 +206,18 @@ impl Record {
         self.take_live(addr, cached_in(place))
     }
 
+    /// The same with a block that the caller has claimed.
+    pub fn cache_claimed(&self, addr: u64, place: Place) -> bool {
+        self.exchange(addr, State::Claimed, cached_in(place))
+    }
+
     fn take_live(&self, addr: u64, becomes: u64) -> bool {
-        let live = pack(addr, State::Live);
-        addr.is_multiple_of(GRANULE)
-            && self
-                .word
-                .compare_exchange(
-                    live,
-                    pack(addr, State::Unused) | becomes,
-                    Ordering::SeqCst,
-                    Ordering::Acquire,
-                )
-                .is_ok()
+        addr.is_multiple_of(GRANULE) && self.exchange(addr, State::Live, becomes)
+    }
+
+    fn exchange(&self, addr: u64, is: State, becomes: u64) -> bool {
+        let next = pack(addr, State::Unused) | becomes;
+        self.word.compare_exchange(pack(addr, is), next, Ordering::SeqCst, Ordering::Acquire).is_ok()
     }
 
     /// Gives the block that is cached at `place` to the program and returns its address; `None` if another block is there,

@@ -18,6 +18,9 @@ use super::Epoch;
 use super::record::{Arena, Id, NONE, Place, Record};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
+/// Cells of a ring.
+pub(super) const CELLS: u32 = 32;
+
 /// In the place of a cell's epoch: its thread has taken a block from the program and has not said when.
 const UNKNOWN: Epoch = Epoch::MAX;
 
@@ -61,14 +64,14 @@ pub(super) struct Ring {
     mask: u32,
     cache: u32,
     first: u32,
-    cells: Box<[Cell]>,
+    cells: [Cell; CELLS as usize],
 }
 
 impl Ring {
-    /// A ring of `len` cells, a power of two: those of cache number `cache` from `first` on.
+    /// A ring of `len` cells, a power of two and at most [`CELLS`]: those of cache number `cache` from `first` on.
     pub fn new(cache: u32, first: u32, len: u32) -> Ring {
-        debug_assert!(len.is_power_of_two());
-        let cells = (0..len).map(|_| Cell::default()).collect();
+        debug_assert!(len.is_power_of_two() && len <= CELLS);
+        let cells = std::array::from_fn(|_| Cell::default());
         let [tail, head, drained] = [const { 0 }; 3].map(AtomicU32::new);
         Ring { tail, head, drained, mask: len - 1, cache, first, cells }
     }
@@ -80,7 +83,8 @@ impl Ring {
 
     #[inline]
     fn cell(&self, at: u32) -> &Cell {
-        &self.cells[(at & self.mask) as usize]
+        // The second mask is what the compiler knows the array's length by.
+        &self.cells[(at & self.mask & (CELLS - 1)) as usize]
     }
 
     /// Cells in use.
@@ -109,6 +113,11 @@ impl Ring {
     #[inline]
     pub fn accept(&self, record: &Record, addr: u64) -> bool {
         record.cache(addr, self.place(self.tail.load(Ordering::Relaxed)))
+    }
+
+    /// The same with a block that the caller has claimed.
+    pub fn accept_claimed(&self, record: &Record, addr: u64) -> bool {
+        record.cache_claimed(addr, self.place(self.tail.load(Ordering::Relaxed)))
     }
 
     /// Takes back what [`Ring::accept`] has done; the block is then claimed, unless it was taken meanwhile.

@@ -1,6 +1,7 @@
 //! Contexts that come late, or never get a pool: what is clean is clean for them too.
 
 use super::*;
+use crate::sync::Apart;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -27,8 +28,8 @@ fn end_capture(bench: &Bench) {
     bench.fence.gate().ended();
 }
 
-fn join(bench: &Bench) -> Arc<AtomicI32> {
-    let sticky = Arc::new(AtomicI32::new(0));
+fn join(bench: &Bench) -> Arc<Apart<AtomicI32>> {
+    let sticky = Arc::new(Apart(AtomicI32::new(0)));
     bench.fence.join(LATE, Arc::clone(&sticky));
     sticky
 }

@@ -1,6 +1,7 @@
 //! Each step of the ladder, and each fault, on its own.
 
 use super::*;
+use crate::sync::Apart;
 
 #[test]
 fn a_free_waits_for_nothing_and_calls_nothing() {
@@ -284,7 +285,7 @@ fn a_growth_never_waits_for_work_that_is_under_way() {
 #[test]
 fn a_failed_context_does_not_end_reuse_for_the_others() {
     let bench = Bench::new(1 << 30, 64 * MIB);
-    let sticky = std::sync::Arc::new(std::sync::atomic::AtomicI32::new(0));
+    let sticky = std::sync::Arc::new(Apart(std::sync::atomic::AtomicI32::new(0)));
     bench.fence.join(Ctx(2), std::sync::Arc::clone(&sticky));
     bench.model().state.lock().failed = Some((Ctx(2), CuResult(700)));
     for _ in 0..10 {
@@ -358,7 +359,7 @@ fn waits_that_race_with_a_contexts_end_leave_nothing_of_it() {
     for _ in 0..200 {
         let bench = Bench::new(1 << 30, 1 << 30);
         let fence = bench.fence;
-        let other = fence.join(Ctx(2), std::sync::Arc::new(AtomicI32::new(0)));
+        let other = fence.join(Ctx(2), std::sync::Arc::new(Apart(AtomicI32::new(0))));
         bench.model().submit();
         assert!(fence.seal());
         let (upto, stop) = (fence.newest_sealed(), AtomicBool::new(false));
