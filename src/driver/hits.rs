@@ -51,26 +51,36 @@ impl<G: Gpu> Server<G> {
             Popped::Block(address) => Ok(address),
             other => Err(other),
         };
-        let mut round = false;
-        if let Popped::Waiting(epoch) = popped {
-            // Blocks that fill their ring were freed long ago, also where nobody has sealed since. With fewer of them one more
-            // from the heap costs less than a question.
-            round = cache.goes_round(need);
-            let sealed = self.fence.newest_sealed() > self.fence.retired();
-            if (round || sealed) && cache.may_poll() {
-                let known = if round { self.fence.refresh(epoch) } else { self.fence.poll() };
-                if !known {
-                    self.fence.watch();
-                }
-                match again() {
-                    Ok(address) => return Some(address),
-                    Err(other) => popped = other,
-                }
-                cache.polled_in_vain();
+        let refill = || self.caches.refill(cache, need, self.fence.retired());
+        // Blocks that fill their ring, or wait in a depot, were freed long ago, also where nobody has sealed since. With fewer
+        // of them one more from the heap costs less than a question.
+        let (waiting, round) = match popped {
+            Popped::Waiting(epoch) => (Some(epoch), cache.goes_round(need)),
+            _ if refill() => return again().ok(),
+            _ => {
+                let put_away = self.caches.waiting(cache, need);
+                (put_away, put_away.is_some())
             }
+        };
+        if let Some(epoch) = waiting
+            && (round || self.fence.newest_sealed() > self.fence.retired())
+            && cache.may_poll()
+        {
+            let known = if round { self.fence.refresh(epoch) } else { self.fence.poll() };
+            if !known {
+                self.fence.watch();
+            }
+            match again() {
+                Ok(address) => return Some(address),
+                Err(other) => popped = other,
+            }
+            if popped == Popped::Empty && refill() {
+                return again().ok();
+            }
+            cache.polled_in_vain();
         }
-        if (round || popped == Popped::Empty)
-            && self.caches.refill(cache, need, self.fence.retired())
+        if round
+            && refill()
             && let Ok(address) = again()
         {
             return Some(address);

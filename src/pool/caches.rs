@@ -141,6 +141,13 @@ impl Caches {
             .any(|depots| depots.has(ring) && self.refill_from(depots.of(ring), cache, (ring, size), retired))
     }
 
+    /// The epoch after which a depot has blocks for requests of `need` bytes; `None` if there are none.
+    pub fn waiting(&self, cache: &Cache, need: u64) -> Option<Epoch> {
+        let (ring, size) = cache.ring_for(need)?;
+        let stocked = [&cache.depots, &self.depots].into_iter().filter(|depots| depots.has(ring));
+        stocked.filter_map(|depots| depots.of(ring).first(size)).min()
+    }
+
     fn refill_from(
         &self,
         mut depot: Open<'_>,

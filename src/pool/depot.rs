@@ -129,6 +129,12 @@ impl Open<'_> {
         self.depot.iter().take(LOOKED_THROUGH).position(fits)
     }
 
+    /// The epoch of the first batch of blocks of `size` bytes.
+    pub fn first(&self, size: u64) -> Option<Epoch> {
+        let mut near = self.depot.iter().take(LOOKED_THROUGH);
+        near.find(|batch| batch.size == size).map(|batch| batch.epoch)
+    }
+
     pub fn at(&self, at: usize) -> &Batch {
         &self.depot[at]
     }
