@@ -44,11 +44,12 @@ fn files_that_are_no_reports_are_named_with_what_is_wrong() {
         ("newer.json", "{\"schema_version\": 99}", "schema_version 99, this tool reads 1"),
         ("other.json", "{\"a\": 1}", "no report of gpucache"),
         ("text.txt", "gpucache[1]: train", "text of a report"),
-        ("1-2.live", "\u{1}", "live file"),
+        ("1-2.live", "\u{1}", "it is not a live file"),
         ("empty.json", "", "empty"),
     ] {
         let path = folder.join(name);
         fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         for command in [&["report"][..], &["diff", &report("a.json")], &["merge", &report("a.json")]] {
             let run = tool(&[command, &[path.to_str().unwrap()]].concat()).run();
             assert_eq!(run.status.code(), Some(2), "{run}");

@@ -21,18 +21,19 @@ mod tests;
 mod view;
 
 pub use files::{
-    Fate, Found, MOST_STALE, STALE_KEPT, boot, fate, folders, list, list_all, name_of, namespace, read,
-    started_at, sweep,
+    Fate, Found, MOST_STALE, STALE_KEPT, boot, fate, folders, list, list_all, name_of, namespace, paths,
+    places, read, started_at, sweep,
 };
-pub use mailbox::{Answer, Command, Mailbox, Unanswered, ask};
+pub use mailbox::{Answer, Command, Mailbox, Unanswered, Why, ask};
 pub use view::{Refusal, View};
 
 use crate::report::model::{DeviceReport, Setting};
 use crate::stats::Gauge;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// The first word: these letters.
-const MAGIC: u64 = u64::from_ne_bytes(*b"gpucache");
+/// What a live file starts with.
+pub const MAGIC: [u8; 8] = *b"gpucache";
+const MAGIC_WORD: u64 = u64::from_ne_bytes(MAGIC);
 /// Version of the layout. A reader refuses every other one.
 const VERSION: u64 = 1;
 
@@ -203,7 +204,7 @@ impl Words {
         let config = serde_json::to_string(&identity.config).unwrap_or_default();
         words.text(at::CONFIG, CONFIG_WORDS, if config.len() <= CONFIG_WORDS * 8 { &config } else { "[]" });
         // Last: from now on a reader takes the rest for good.
-        words.0[at::MAGIC].store(MAGIC, Ordering::Release);
+        words.0[at::MAGIC].store(MAGIC_WORD, Ordering::Release);
         Some(words)
     }
 

@@ -2,7 +2,7 @@
 //! version, or not a live file at all.
 
 use super::{
-    BYTES, COMMAND_WORDS, CONFIG_WORDS, DEVICE_WORDS, DEVICES, Fate, Identity, MAGIC, NOTES_WORDS,
+    BYTES, COMMAND_WORDS, CONFIG_WORDS, DEVICE_WORDS, DEVICES, Fate, Identity, MAGIC_WORD, NOTES_WORDS,
     QUICK_WORDS, Quick, SLOT_WORDS, VERSION, WORDS, at, fields,
 };
 use crate::report::model::{DeviceReport, EndedBy, Process, Report, SCHEMA_VERSION};
@@ -76,7 +76,7 @@ fn text(words: &[u64], at: usize, room: usize) -> Result<String, Refusal> {
 pub(super) fn words_of(bytes: &[u8]) -> Result<Vec<u64>, Refusal> {
     let word = |chunk: &[u8]| chunk.try_into().map(u64::from_ne_bytes).unwrap_or_default();
     let words: Vec<u64> = bytes.chunks_exact(8).map(word).collect();
-    if words.get(at::MAGIC) != Some(&MAGIC) {
+    if words.get(at::MAGIC) != Some(&MAGIC_WORD) {
         return Err(Refusal::NotLive);
     }
     match words.get(at::VERSION) {
