@@ -68,9 +68,10 @@ fn device_lines(out: &mut String, report: &Report, device: &DeviceReport, advice
         line(out, "outside pool", &external(device));
     }
     line(out, "cap", &cap(report, device));
-    line(out, "at the end", &end(device));
+    let runs = report.process.ended_by == EndedBy::Running;
+    line(out, if runs { "now" } else { "at the end" }, &end(device));
     if device.live_at_exit.blocks > 0 {
-        line(out, "never freed", &never_freed(&device.live_at_exit));
+        line(out, if runs { "not freed yet" } else { "never freed" }, &never_freed(&device.live_at_exit));
     }
     if device.counts.alloc > 0 {
         line(out, "served", &served(device));
@@ -340,6 +341,16 @@ gpucache[4243]: ./solver, 0.8 s, ended by _exit
   note: a call was forwarded because the driver is older than 12.5
 ";
         assert_eq!(to_text(&sample::failure()), expected);
+    }
+
+    #[test]
+    fn of_a_process_that_runs_nothing_is_said_to_be_over() {
+        let mut report = sample::training();
+        report.process.ended_by = EndedBy::Running;
+        let text = to_text(&report);
+        assert!(text.contains("    now             reserved 7.61 GiB"), "{text}");
+        assert!(text.contains("    not freed yet   4 blocks") && text.contains("still running"), "{text}");
+        assert!(!text.contains("at the end") && !text.contains("never"), "{text}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The mailbox of the live file: what a running process does when it is asked from outside.
 
-use super::Talk;
+use super::Files;
+use super::harness::talk::Talk;
 use super::harness::{MIB, Program};
 use gpucache::stats::live::{self, Answer, Command, Unanswered, Why};
 use std::time::Duration;

@@ -74,7 +74,8 @@ fn limit(size: &str) -> Result<u64, Failure> {
 
 /// The device that is meant; where none is named, the only one that the process uses.
 fn chosen(device: Option<u32>, process: &Process) -> Result<u32, Failure> {
-    let devices: Vec<u32> = process.view.devices.iter().map(|device| device.ordinal).collect();
+    let devices: Vec<u32> =
+        process.view.devices.iter().filter(|device| device.was_used()).map(|device| device.ordinal).collect();
     match (device, &devices[..]) {
         (Some(device), _) => Ok(device),
         (None, [only]) => Ok(*only),

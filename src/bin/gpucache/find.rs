@@ -22,11 +22,12 @@ pub fn number(argument: &Path) -> Option<u32> {
 /// Whether an argument is a live file, by its name or by what is in it.
 pub fn is_live_file(path: &Path) -> bool {
     use std::os::unix::fs::FileExt;
-    let mut start = [0; live::MAGIC.len()];
+    let mut start = [0; 16];
     // A pipe must not be opened for this: its writer would take that for the reader.
     let starts = fs::metadata(path).is_ok_and(|meta| meta.is_file())
-        && fs::File::open(path).is_ok_and(|file| file.read_exact_at(&mut start, 0).is_ok());
-    path.extension().is_some_and(|extension| extension == "live") || starts && start == live::MAGIC
+        && fs::File::open(path).is_ok_and(|file| file.read_exact_at(&mut start, 0).is_ok())
+        && live::is_start(&start);
+    starts || path.extension().is_some_and(|extension| extension == "live")
 }
 
 /// The live file at a path.

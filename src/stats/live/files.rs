@@ -3,8 +3,7 @@
 
 use super::{BYTES, Refusal, View};
 use std::fs::{self, File, OpenOptions};
-use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -149,19 +148,23 @@ pub(super) fn open(path: &Path, writable: bool) -> Result<File, Refusal> {
     Ok(file)
 }
 
-fn bytes(path: &Path) -> Result<Vec<u8>, Refusal> {
-    let mut bytes = Vec::new();
-    let mut file = open(path, false)?;
-    file.read_to_end(&mut bytes).map_err(|error| Refusal::Unreadable(error.to_string()))?;
-    Ok(bytes)
-}
-
 /// Reads one live file.
 ///
 /// # Errors
 /// Why it is not believed.
 pub fn read(path: &Path) -> Result<View, Refusal> {
-    View::of(&bytes(path)?, || bytes(path))
+    let unreadable = |error: std::io::Error| Refusal::Unreadable(error.to_string());
+    let file = open(path, false)?;
+    let length = file.metadata().map_err(unreadable)?.len() as usize;
+    let all = || {
+        let mut bytes = vec![0; length];
+        file.read_exact_at(&mut bytes, 0).map(|()| bytes).map_err(unreadable)
+    };
+    let word = |at: usize| {
+        let mut word = [0; 8];
+        file.read_exact_at(&mut word, at as u64 * 8).map(|()| u64::from_ne_bytes(word)).map_err(unreadable)
+    };
+    View::of(all, word)
 }
 
 /// The files in a folder that have the name of a live file, in order. None if the folder is not there.

@@ -25,15 +25,14 @@ pub use files::{
     places, read, started_at, sweep,
 };
 pub use mailbox::{Answer, Command, Mailbox, Unanswered, Why, ask};
-pub use view::{Refusal, View};
+pub use view::{Refusal, View, is_start};
 
 use crate::report::model::{DeviceReport, Setting};
 use crate::stats::Gauge;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// What a live file starts with.
-pub const MAGIC: [u8; 8] = *b"gpucache";
-const MAGIC_WORD: u64 = u64::from_ne_bytes(MAGIC);
+/// The first word: these letters.
+const MAGIC: u64 = u64::from_ne_bytes(*b"gpucache");
 /// Version of the layout. A reader refuses every other one.
 const VERSION: u64 = 1;
 
@@ -204,7 +203,7 @@ impl Words {
         let config = serde_json::to_string(&identity.config).unwrap_or_default();
         words.text(at::CONFIG, CONFIG_WORDS, if config.len() <= CONFIG_WORDS * 8 { &config } else { "[]" });
         // Last: from now on a reader takes the rest for good.
-        words.0[at::MAGIC].store(MAGIC_WORD, Ordering::Release);
+        words.0[at::MAGIC].store(MAGIC, Ordering::Release);
         Some(words)
     }
 

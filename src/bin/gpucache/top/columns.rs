@@ -221,6 +221,12 @@ impl Column {
     }
 }
 
+/// A command without the folders before its first word, for where there is none.
+pub fn brief(command: &str) -> &str {
+    let first = command.split(' ').next().unwrap_or_default();
+    &command[first.rfind('/').map_or(0, |slash| slash + 1)..]
+}
+
 /// A size with all its digits, for where there is room.
 pub fn long(bytes: u64) -> String {
     human(bytes)

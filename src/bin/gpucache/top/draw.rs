@@ -1,6 +1,6 @@
 //! Draws the table, the help, and what is above and below every page, into whatever room there is.
 
-use super::columns::{Column, Row, short};
+use super::columns::{Column, Row, brief, short};
 use super::detail;
 use super::view::{KEYS, Page, View};
 use super::watcher::State;
@@ -50,8 +50,8 @@ pub fn draw(frame: &mut Frame, view: &mut View) {
         frame.render_widget(Paragraph::new(text).bold().fg(Color::Red), warning);
     }
     let keys = match view.page {
-        Page::Table => "q quit  Enter detail  <> sort  r reverse  e ended  Space pause  ? help",
-        Page::Detail | Page::Help => "Esc back  q quit  up down scroll",
+        Page::Table => "q quit  ? help  Enter detail  <> sort  r reverse  e ended  Space pause",
+        Page::Detail | Page::Help => "Esc back  q quit  ? help  up down scroll",
     };
     frame.render_widget(Paragraph::new(keys).dim(), foot);
 }
@@ -121,7 +121,11 @@ fn table(frame: &mut Frame, view: &mut View, area: Rect) {
     let titles = Drawn::new(columns.iter().map(|(column, _)| title(*column)));
     let rows = view.rows.iter().map(|row| {
         let cells = columns.iter().map(|(column, _)| {
-            let cell = Cell::from(line(*column, column.cell(row, short)));
+            let text = match column {
+                Column::Command => brief(&row.command).to_owned(),
+                column => column.cell(row, short),
+            };
+            let cell = Cell::from(line(*column, text));
             if is_bad(*column, row) { cell.style(Style::new().fg(Color::Red).bold()) } else { cell }
         });
         let drawn = Drawn::new(cells.collect::<Vec<_>>());

@@ -52,7 +52,8 @@ fn watch(terminal: &mut DefaultTerminal, view: &mut View, signal: &AtomicUsize) 
     let mut looked = Instant::now();
     loop {
         if std::mem::take(&mut view.anew) {
-            terminal.clear()?;
+            // Not `clear`: that asks the terminal where its cursor is, and waits for the answer.
+            terminal.resize(terminal.size()?.into())?;
         }
         terminal.draw(|frame| draw::draw(frame, view))?;
         loop {
