@@ -196,4 +196,15 @@ fn path_completions_and_manual() {
     let pages = tool(&["man", "--into", "."]).run();
     let page = fs::read_to_string(pages.ok().folder.join("gpucache-run.1")).unwrap();
     assert!(page.contains("gpucache\\-run") && page.contains("limit"), "{page}");
+    // Every page that is named in another is there.
+    for page in fs::read_dir(&pages.folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let text = fs::read_to_string(&page).unwrap().replace('\\', "");
+        for name in text
+            .split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+            .filter(|w| w.starts_with("gpucache-"))
+        {
+            let named = pages.folder.join(format!("{name}.1"));
+            assert!(named.exists() || name.ends_with("help"), "{} names {name}", page.display());
+        }
+    }
 }

@@ -37,6 +37,26 @@ fn figures_for_prometheus_come_while_it_runs_and_at_the_end() {
     }
 }
 
+/// What was mapped and moved, where memory is mapped at all.
+#[test]
+fn an_expandable_range_has_figures_of_its_own() {
+    for (conf, mapped) in [("expandable_segments:True", Some(60 * MIB)), ("", None)] {
+        let program = Program::new("talker").preload().conf(conf).env("GPUCACHE_PROM", "x.prom");
+        let mut running = program.start();
+        running.tell("alloc 30 2");
+        let run = running.finish();
+        run.ok();
+        let file = run.folder.join("x.prom");
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(text.contains("gpucache_range_"), mapped.is_some(), "{text}");
+        let Some(mapped) = mapped else { continue };
+        assert_eq!(figure(&file, "gpucache_range_mapped_bytes"), mapped, "{text}");
+        assert_eq!(figure(&file, "gpucache_range_span_bytes"), mapped, "{text}");
+        assert_eq!(figure(&file, "gpucache_range_moved_bytes_total"), 0, "{text}");
+        assert!(figure(&file, "gpucache_range_handles") > 0, "{text}");
+    }
+}
+
 /// Every five seconds and no more often.
 #[test]
 fn figures_are_not_written_again_and_again() {
