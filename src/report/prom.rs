@@ -151,13 +151,17 @@ pub fn to_prometheus(report: &Report, now: f64, runs: bool) -> String {
     };
     for family in &FAMILIES {
         head(&mut out, family.name, family.kind, family.help);
-        report.devices.iter().for_each(|device| line(&mut out, family.name, device, (family.read)(device)));
+        for device in &report.devices {
+            line(&mut out, family.name, device, (family.read)(device));
+        }
     }
     let ranges: Vec<_> =
         report.devices.iter().filter_map(|device| Some((device, device.mapped.as_ref()?))).collect();
     for family in RANGE_FAMILIES.iter().filter(|_| !ranges.is_empty()) {
         head(&mut out, family.name, family.kind, family.help);
-        ranges.iter().for_each(|(device, mapped)| line(&mut out, family.name, device, (family.read)(mapped)));
+        for (device, mapped) in &ranges {
+            line(&mut out, family.name, device, (family.read)(mapped));
+        }
     }
     let name = "gpucache_memory_external_kind_bytes";
     head(&mut out, name, "gauge", "Counted bytes outside the pool by kind.");
