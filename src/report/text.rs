@@ -26,7 +26,7 @@ pub fn to_text(report: &Report) -> String {
     let command = one_line(&process.command);
     let mut out = format!("gpucache[{}]: {command}", process.pid);
     if report.devices.iter().any(DeviceReport::was_used) {
-        let _ = writeln!(out, ", {}, {}", duration(process.duration_s), ending(process.ended_by));
+        let _ = writeln!(out, ", {}, {}", duration(process.duration_s), process.ended_by.in_words());
         let advice = advise(report);
         for device in report.devices.iter().filter(|device| device.was_used()) {
             device_lines(&mut out, report, device, &advice);
@@ -38,14 +38,6 @@ pub fn to_text(report: &Report) -> String {
         let _ = writeln!(out, "  note: {}", printable(note));
     }
     out
-}
-
-fn ending(ended_by: EndedBy) -> String {
-    match ended_by {
-        EndedBy::Running => "still running".to_owned(),
-        EndedBy::Killed => "killed: no end was seen".to_owned(),
-        other => format!("ended by {}", other.as_str()),
-    }
 }
 
 fn one_line(command: &str) -> String {
@@ -69,7 +61,7 @@ fn device_lines(out: &mut String, report: &Report, device: &DeviceReport, advice
     }
     line(out, "cap", &cap(report, device));
     let runs = report.process.ended_by == EndedBy::Running;
-    line(out, if runs { "now" } else { "at the end" }, &end(device));
+    line(out, report.process.ended_by.moment(), &end(device));
     if device.live_at_exit.blocks > 0 {
         line(out, if runs { "not freed yet" } else { "never freed" }, &never_freed(&device.live_at_exit));
     }

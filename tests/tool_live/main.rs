@@ -133,6 +133,12 @@ fn a_process_that_runs_or_was_killed_has_a_report() {
     let pid = talk.pid().to_string();
     let running = tool_beside(&talk, &["report", &pid]).run();
     assert!(["still running", "now   "].iter().all(|part| running.ok().stdout.contains(part)), "{running}");
+    let page = tool_beside(&talk, &["report", "--html", "page.html", &pid]).run();
+    let page = fs::read_to_string(page.ok().folder.join("page.html")).unwrap();
+    assert!(
+        page.contains("still running") && page.contains(">now<") && !page.contains(">at the end<"),
+        "{page}"
+    );
     let file = fs::read_dir(talk.folder()).unwrap().next().unwrap().unwrap().path();
     let file = file.to_str().unwrap();
     talk.kill();
@@ -146,7 +152,7 @@ fn a_process_that_runs_or_was_killed_has_a_report() {
         assert_eq!(json["devices"][0]["requested_bytes"]["current"], 120 * MIB, "{json:#}");
         let page = tool_beside(&talk, &["report", "--html", "page.html", named]).run();
         let page = fs::read_to_string(page.ok().folder.join("page.html")).unwrap();
-        assert!(page.contains("killed") && page.contains("120.00"), "{page}");
+        assert!(page.contains("killed: no end was seen") && page.contains("120.00"), "{page}");
         let diff = tool_beside(&talk, &["diff", &report("a.json"), named]).run();
         assert!(diff.ok().stdout.contains("reserved, peak"), "{diff}");
         let merged = tool_beside(&talk, &["merge", &report("a.json"), named]).run();
