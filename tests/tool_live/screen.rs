@@ -80,6 +80,18 @@ impl Terminal {
         self.until(part, |contents| contents.contains(part))
     }
 
+    /// Waits for all of it: what is drawn at once may arrive in pieces.
+    #[track_caller]
+    fn shows_all(&self, parts: &[&str]) -> String {
+        self.until(&format!("{parts:?}"), |contents| parts.iter().all(|part| contents.contains(part)))
+    }
+
+    /// Waits for the whole table, with one process above the other; the last line is drawn last.
+    #[track_caller]
+    fn shows_both(&self, upper: &Talk, lower: &Talk) -> String {
+        self.until("both", |contents| is_above(contents, upper, lower) && contents.contains("q quit"))
+    }
+
     fn keys(&self, keys: &str) {
         (&*self.pty).write_all(keys.as_bytes()).unwrap();
     }
@@ -152,7 +164,7 @@ fn is_above(contents: &str, upper: &Talk, lower: &Talk) -> bool {
 fn all_columns_fit_on_an_ordinary_terminal() {
     let (first, second) = two("screen-80");
     let top = Terminal::top(&first, 80, 24, &[]);
-    let contents = top.until("both", |contents| is_above(contents, &first, &second));
+    let contents = top.shows_both(&first, &second);
     for title in
         ["PID", "COMMAND", "GPU", "ALLOC", "RESV", "LIMIT", "PEAK", "FRAG", "ALLOC/S", "HIT%", "OOM", "STATE"]
     {
@@ -172,7 +184,7 @@ fn all_columns_fit_on_an_ordinary_terminal() {
 fn keys_sort_select_show_and_quit() {
     let (first, second) = two("screen-keys");
     let top = Terminal::top(&first, 100, 30, &[]);
-    top.until("both", |contents| is_above(contents, &first, &second));
+    top.shows_both(&first, &second);
     // The one with the most reserved is above; with the lowest first, below. Then by allocated, by device, and so on.
     top.keys("r");
     top.until("reversed", |contents| is_above(contents, &second, &first) && contents.contains("reversed"));
@@ -188,10 +200,9 @@ fn keys_sort_select_show_and_quit() {
     top.until("by reserved", |c| c.contains("by reserved") && is_above(c, &first, &second));
     top.keys("\r");
     let pid = first.pid();
-    let detail = top.shows(&format!("{pid} running, GPU 0"));
-    for part in ["in use", "held", "alloc/s", "5 min", "at the peak", "memory_limit:512MiB", "Esc back"] {
-        assert!(detail.contains(part), "{part}:\n{detail}");
-    }
+    let title = format!("{pid} running, GPU 0");
+    let figures = ["in use", "held", "alloc/s", "5 min", "at the peak", "memory_limit:512MiB", "Esc back"];
+    let detail = top.shows_all(&[&[&*title], &figures[..]].concat());
     assert!(detail.chars().any(|c| ('▁'..='█').contains(&c)), "bars:\n{detail}");
     top.keys("?");
     top.shows("this help");
@@ -209,12 +220,11 @@ fn keys_sort_select_show_and_quit() {
 fn a_small_terminal_shows_what_matters_most() {
     let (first, second) = two("screen-40");
     let top = Terminal::top(&first, 40, 10, &[]);
-    let contents = top.until("both", |contents| is_above(contents, &first, &second));
+    let contents = top.shows_both(&first, &second);
     let titles: Vec<&str> = contents.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(titles, ["PID", "COMMAND", "GPU", "ALLOC", "RESV", "STATE"], "{contents}");
     top.keys("\r");
-    top.shows("in use");
-    let before = top.contents();
+    let before = top.shows_all(&["in use", "Esc back"]);
     top.keys("\u{1b}[F");
     top.until("further down", |contents| contents != before && contents.contains("driver calls"));
     for (columns, rows) in [(20, 4), (5, 2), (1, 1), (300, 100)] {
@@ -232,7 +242,7 @@ fn a_small_terminal_shows_what_matters_most() {
 fn what_ends_is_seen_to_end() {
     let (mut first, mut second) = two("screen-ends");
     let top = Terminal::top(&first, 80, 24, &[]);
-    top.until("both", |contents| is_above(contents, &first, &second));
+    top.shows_both(&first, &second);
     let pid = second.pid();
     second.finish().ok();
     let ended = |c: &str, state: &str| {
