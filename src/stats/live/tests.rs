@@ -332,10 +332,14 @@ fn files_and_folders_of_others_are_refused() {
     assert_eq!(list(&folder.0).len(), 3);
     std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(0o755)).unwrap();
     assert_eq!(list(&folder.0).len(), 0);
+    assert!(matches!(paths(&folder.0), Err(Refusal::Foreign(why)) if why.contains("enter")));
     let elsewhere = folder.0.with_extension("link");
     symlink(&folder.0, &elsewhere).unwrap();
     std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(0o700)).unwrap();
     assert_eq!(list(&elsewhere).len(), 0);
+    assert!(matches!(paths(&elsewhere), Err(Refusal::Foreign(why)) if why.contains("folder")), "a link");
+    assert_eq!(paths(&folder.0).map(|paths| paths.len()), Ok(3));
+    assert_eq!(paths(&folder.0.join("none")), Ok(vec![]));
     std::fs::remove_file(elsewhere).unwrap();
 }
 
