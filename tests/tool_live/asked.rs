@@ -79,7 +79,7 @@ fn an_idle_process_answers_later_and_a_dead_one_never() {
     let mut talk = Talk::default("ctl-idle");
     talk.tell("alloc 8 4").tell("free 2");
     let pid = talk.pid().to_string();
-    let idle = tool_beside(&talk, &["ctl", "--wait", "0.1", &pid, "empty-cache"]).run();
+    let idle = tool_beside(&talk, &["ctl", &pid, "empty-cache", "--wait", "0.1"]).run();
     assert_eq!(idle.status.code(), Some(3), "{idle}");
     assert!(idle.stderr.contains("has not answered within 0.1 s"), "{idle}");
     talk.tell("pairs 64");

@@ -111,6 +111,14 @@ fn what_is_not_believed_is_named_and_refused() {
     assert_eq!(text.ok().stdout.lines().count(), 2, "the others are shown: {text}");
     assert!(text.stderr.contains("1-1.live is refused: it is not to be trusted: others may read"), "{text}");
     assert!(text.stderr.contains("2-2.live is refused: "), "{text}");
+    // Only root can give files away.
+    if std::os::unix::fs::chown(&damaged, Some(65534), None).is_ok() {
+        let text = top_once(&talk, &[]);
+        assert!(
+            text.stderr.contains("2-2.live is refused: it is not to be trusted: it belongs to another"),
+            "{text}"
+        );
+    }
     let json = top_once(&talk, &["--json"]);
     let json: Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!(json["refused"].as_array().map(Vec::len), Some(2), "{json:#}");

@@ -183,7 +183,7 @@ pub struct Ctl {
     #[arg(value_name = "PID|FILE", value_hint = ValueHint::Other)]
     pub process: PathBuf,
     /// Seconds to wait for the answer
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = patience)]
+    #[arg(long, global = true, value_name = "SECONDS", default_value = "5", value_parser = patience)]
     pub wait: f64,
     #[command(subcommand)]
     pub ask: Ask,
