@@ -33,7 +33,7 @@ exported() {
 }
 
 # Packages of the tool that leave their names in whatever links them (object is in the standard library, too).
-TOOL_ONLY='clap_builder|clap_complete|clap_mangen|askama|signal_hook|rustix'
+TOOL_ONLY='clap_builder|clap_complete|clap_mangen|askama|crossterm|ratatui|signal_hook|rustix'
 
 check() {
     local library=$1 limit=$2 difference needed highest

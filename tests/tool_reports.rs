@@ -44,11 +44,12 @@ fn files_that_are_no_reports_are_named_with_what_is_wrong() {
         ("newer.json", "{\"schema_version\": 99}", "schema_version 99, this tool reads 1"),
         ("other.json", "{\"a\": 1}", "no report of gpucache"),
         ("text.txt", "gpucache[1]: train", "text of a report"),
-        ("1-2.live", "\u{1}", "live file"),
+        ("1-2.live", "\u{1}", "it is not a live file"),
         ("empty.json", "", "empty"),
     ] {
         let path = folder.join(name);
         fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         for command in [&["report"][..], &["diff", &report("a.json")], &["merge", &report("a.json")]] {
             let run = tool(&[command, &[path.to_str().unwrap()]].concat()).run();
             assert_eq!(run.status.code(), Some(2), "{run}");
@@ -195,4 +196,15 @@ fn path_completions_and_manual() {
     let pages = tool(&["man", "--into", "."]).run();
     let page = fs::read_to_string(pages.ok().folder.join("gpucache-run.1")).unwrap();
     assert!(page.contains("gpucache\\-run") && page.contains("limit"), "{page}");
+    // Every page that is named in another is there.
+    for page in fs::read_dir(&pages.folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let text = fs::read_to_string(&page).unwrap().replace('\\', "");
+        for name in text
+            .split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+            .filter(|w| w.starts_with("gpucache-"))
+        {
+            let named = pages.folder.join(format!("{name}.1"));
+            assert!(named.exists() || name.ends_with("help"), "{} names {name}", page.display());
+        }
+    }
 }

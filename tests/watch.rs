@@ -37,6 +37,26 @@ fn figures_for_prometheus_come_while_it_runs_and_at_the_end() {
     }
 }
 
+/// What was mapped and moved, where memory is mapped at all.
+#[test]
+fn an_expandable_range_has_figures_of_its_own() {
+    for (conf, mapped) in [("expandable_segments:True", Some(60 * MIB)), ("", None)] {
+        let program = Program::new("talker").preload().conf(conf).env("GPUCACHE_PROM", "x.prom");
+        let mut running = program.start();
+        running.tell("alloc 30 2");
+        let run = running.finish();
+        run.ok();
+        let file = run.folder.join("x.prom");
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(text.contains("gpucache_range_"), mapped.is_some(), "{text}");
+        let Some(mapped) = mapped else { continue };
+        assert_eq!(figure(&file, "gpucache_range_mapped_bytes"), mapped, "{text}");
+        assert_eq!(figure(&file, "gpucache_range_span_bytes"), mapped, "{text}");
+        assert_eq!(figure(&file, "gpucache_range_moved_bytes_total"), 0, "{text}");
+        assert!(figure(&file, "gpucache_range_handles") > 0, "{text}");
+    }
+}
+
 /// Every five seconds and no more often.
 #[test]
 fn figures_are_not_written_again_and_again() {
@@ -111,4 +131,56 @@ fn a_fragmented_pool_raises_an_alarm() {
     let said: Vec<&str> = run.stderr.lines().filter(|line| line.contains("alert:")).collect();
     assert_eq!(said.len(), 1, "{run}");
     assert!(said[0].contains("fragmentation above 0.5: 0.9"), "{run}");
+}
+
+/// What the command for an alarm gets, and that the program sees nothing of it.
+#[test]
+fn a_command_is_run_and_the_program_does_not_notice() {
+    let command = "env > env; sh -c 'ls /proc/$$/fd' > fds; cat /proc/$$/status > status; cat > in; echo noise; touch ran";
+    let program = Program::new("reaper").preload().conf("memory_limit:1GiB,alert:[held:0.25]");
+    let program =
+        program.env("GPUCACHE_ALERT_COMMAND", command).env("KEPT", "as it is").env("ALERT_OLD", "1");
+    let run = program.run();
+    assert_eq!(run.ok().stdout, "ran=1 children=0 signals=0 term=1\n", "nothing on its stdout: {run}");
+    assert!(run.stderr.contains("noise"), "{run}");
+    let read = |name: &str| std::fs::read_to_string(run.folder.join(name)).unwrap();
+    let variables = read("env");
+    for line in ["ALERT_NAME=held", "ALERT_DEVICE=0", "ALERT_LIMIT_BYTES=1073741824", "KEPT=as it is"] {
+        assert!(variables.lines().any(|has| has == line), "{line}: {variables}");
+    }
+    let text = "ALERT_TEXT=held above 0.25 of the cap: 260.00 MiB of 1.00 GiB";
+    assert!(variables.contains(text) && variables.contains("ALERT_RESERVED_BYTES=272629760"), "{variables}");
+    for gone in ["LD_PRELOAD", "GPUCACHE_", "ALERT_OLD"] {
+        assert!(!variables.contains(gone), "{gone}: {variables}");
+    }
+    let pid = variables.lines().find_map(|line| line.strip_prefix("ALERT_PID=")).unwrap();
+    assert_eq!(run.json()["process"]["pid"].to_string(), pid);
+    assert!(read("fds").lines().all(|fd| ["0", "1", "2"].contains(&fd)), "{}", read("fds"));
+    assert_eq!(read("in"), "", "the program's input is not the command's");
+    let status = read("status");
+    // The program ignores SIGPIPE; the command is to die by it as in any shell.
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    assert_eq!(u64::from_str_radix(ignored.trim(), 16).unwrap() >> (libc::SIGPIPE - 1) & 1, 0, "{status}");
+    assert_eq!(run.json()["notes"].as_array().unwrap().len(), 1, "the alarm: {run}");
+    let settings = run.json()["config"].clone();
+    let setting = settings.as_array().unwrap().iter().find(|s| s["key"] == "GPUCACHE_ALERT_COMMAND").unwrap();
+    assert_eq!(setting["value"], command);
+}
+
+#[test]
+fn a_command_is_not_waited_for_and_not_run_where_it_would_be_noticed() {
+    let begun = std::time::Instant::now();
+    let program = Program::new("seq").arg("a100m*4 F").preload().conf("alert:[held:200MiB]");
+    // A program that waits for its pipes must not wait for the command's.
+    let run = program.env("GPUCACHE_ALERT_COMMAND", "exec >/dev/null 2>&1; sleep 30").run();
+    run.ok();
+    assert!(begun.elapsed().as_secs() < 20, "{run}");
+    let program = Program::new("reaper").arg("subreaper").preload().conf("alert:[held:200MiB]");
+    let run = program.env("GPUCACHE_ALERT_COMMAND", "touch ran").run();
+    assert_eq!(run.ok().stdout, "ran=0 children=0 signals=0 term=1\n", "{run}");
+    let notes = run.json()["notes"].to_string();
+    assert!(
+        notes.contains("no command was run for an alert: orphans of this process are its children"),
+        "{notes}"
+    );
 }

@@ -169,8 +169,8 @@ functions! {
         }
         shield(|| {
             if path.is_null() {
-                exit::write(EndedBy::Running);
-                return OK;
+                let written = exit::write(EndedBy::Running);
+                return if written == exit::Written::Elsewhere { FAILED } else { OK };
             }
             // SAFETY: a C string of the caller's.
             let path = OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes());

@@ -2,11 +2,12 @@
 //! through the mailbox of its live file. A question from outside is taken up by a thread that allocates or frees and
 //! happens to come by, where it holds nothing that an answer could need.
 
+use super::exit::Written;
 use super::{contexts, exit, phases, process};
 use crate::driver::books::DeviceBooks;
 use crate::report::model::EndedBy;
 use crate::report::units::human;
-use crate::stats::live::{Answer, Command, Mailbox};
+use crate::stats::live::{Answer, Command, Mailbox, Why};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Caps that were asked for, by device; all ones for none. Kept because the device's books may be opened later.
@@ -61,7 +62,7 @@ pub fn attend(mailbox: Mailbox) {
         return;
     }
     if let Some((ticket, command)) = mailbox.take() {
-        let answer = command.map_or(Answer::Refused, carry_out);
+        let answer = command.map_or(Answer::Refused(Why::Unknown), carry_out);
         mailbox.answer(ticket, answer);
     }
     ATTENDING.store(false, Ordering::Release);
@@ -71,15 +72,19 @@ fn carry_out(command: Command) -> Answer {
     tracing::info!("asked from outside: {command:?}");
     match command {
         Command::EmptyCache => Answer::Done(empty_cache()),
-        Command::Report => {
-            exit::write(EndedBy::Running);
-            Answer::Done(0)
-        }
+        Command::Report => match exit::write(EndedBy::Running) {
+            Written::Yes => Answer::Done(0),
+            Written::Off => Answer::Refused(Why::ReportOff),
+            Written::Elsewhere => Answer::Refused(Why::ReportFailed),
+        },
         Command::ResetPeak => {
             phases::reset(None);
             Answer::Done(0)
         }
-        Command::Limit { device, bytes } => set_limit(device, bytes).map_or(Answer::Refused, Answer::Done),
+        // Of a device that is not in use nothing is kept: who asks and is refused must not be obeyed later.
+        Command::Limit { device, bytes } => contexts::known_books(device)
+            .and_then(|_| set_limit(device, bytes))
+            .map_or(Answer::Refused(Why::Device), Answer::Done),
     }
 }
 

@@ -76,11 +76,22 @@ fn has_stack() -> bool {
     !(asked && stack.ss_flags & libc::SS_ONSTACK != 0 && stack.ss_size < ENOUGH)
 }
 
+/// What became of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// It is where the configuration says.
+    Yes,
+    /// The configuration says that there is to be none.
+    Off,
+    /// The file could not be written; the text went to stderr instead.
+    Elsewhere,
+}
+
 /// Writes the report to where the configuration says.
-pub fn write(ended_by: EndedBy) {
-    let Some(conf) = process::conf() else { return };
+pub fn write(ended_by: EndedBy) -> Written {
+    let Some(conf) = process::conf() else { return Written::Off };
     match conf.report() {
-        ReportTarget::Off => {}
+        ReportTarget::Off => return Written::Off,
         ReportTarget::Stderr => say::raw(&to_text(&gather(ended_by))),
         ReportTarget::File(template) => {
             let path = expand(template);
@@ -92,10 +103,12 @@ pub fn write(ended_by: EndedBy) {
                         "error: could not write the report: {error}; here is its text instead"
                     ));
                     say::raw(&to_text(&report));
+                    return Written::Elsewhere;
                 }
             }
         }
     }
+    Written::Yes
 }
 
 /// The file name that a template stands for in this process.

@@ -14,11 +14,13 @@
 //! | `scratch.rs` | memory for the report, where no allocator may be asked |
 //! | `peers.rs` | which devices may reach the mapped memory of which contexts |
 //! | `watch.rs` | what is written for those who watch a running process: figures for Prometheus, alarms |
+//! | `command.rs` | runs the command for an alarm, unseen by the program |
 //! | `notes.rs` | what the report has to say besides figures |
 //! | `say.rs` | one line on stderr |
 //! | `logging.rs` | diagnostics behind `GPUCACHE_LOG` |
 
 pub mod captures;
+pub mod command;
 pub mod contexts;
 pub mod control;
 pub mod exit;

@@ -38,7 +38,8 @@ fn identity() -> Option<(u64, u64)> {
     (result == 0).then_some((status.st_dev as u64, status.st_ino as u64))
 }
 
-fn is_ours() -> bool {
+/// Whether stderr is what it was at the first CUDA call.
+pub(super) fn is_ours() -> bool {
     match STATE.load(Ordering::Acquire) {
         NOT_ASKED => true,
         OPEN => identity() == Some((DEVICE.load(Ordering::Relaxed), INODE.load(Ordering::Relaxed))),

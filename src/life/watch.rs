@@ -5,12 +5,12 @@
 //! program comes by when it is time writes the file, once in five seconds: a few dozen microseconds. A
 //! process that makes no calls writes nothing; the time of the last writing is among the figures.
 
-use super::{contexts, exit, live, notes, process, say};
+use super::{command, contexts, exit, live, notes, process, say};
 use crate::driver::books::DeviceBooks;
 use crate::policy::Conf;
-use crate::policy::alarms::{Reading, Watch};
+use crate::policy::alarms::{Alarm, Budget, MOST_COMMANDS, Reading, Watch};
 use crate::report::model::{EndedBy, Process, Report, SCHEMA_VERSION};
-use crate::report::{to_prometheus, write_atomically};
+use crate::report::{Template, to_prometheus, write_atomically};
 use parking_lot::Mutex;
 use std::io::Write;
 use std::sync::OnceLock;
@@ -30,6 +30,9 @@ const READING: u64 = 10_000_000;
 static READ: AtomicU64 = AtomicU64::new(0);
 /// What was seen of each device.
 static WATCHES: Mutex<Vec<(u32, Watch)>> = Mutex::new(Vec::new());
+
+/// When commands were run for alarms.
+static COMMANDS: Mutex<Budget> = Mutex::new(Budget::new());
 
 /// A thread comes by; `held` says that what is held has changed.
 pub fn look(books: &DeviceBooks, now: u64, held: bool) {
@@ -78,26 +81,56 @@ fn judge(conf: &Conf, books: &DeviceBooks, now: u64, held: bool) {
         say::line(&format!("alert: GPU {}: {alarm}: {seen}", books.device));
         notes::add(format!("alert on GPU {}: {alarm}", books.device));
         if let Some(template) = conf.alert_file() {
-            let line = serde_json::json!({
-                "time": now / 1_000_000_000,
-                "pid": std::process::id(),
-                "device": books.device,
-                "alert": alarm.name(),
-                "text": format!("{alarm}: {seen}"),
-                "allocated_bytes": reading.allocated,
-                "reserved_bytes": reading.reserved,
-                "external_bytes": reading.external,
-                "limit_bytes": reading.limit,
-            });
-            let written = std::fs::OpenOptions::new()
-                .append(true)
-                .create(true)
-                .open(exit::expand(template))
-                .and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
-            if let Err(error) = written {
-                notes::add(format!("no file of alerts: {error}"));
-            }
+            add_line(template, books.device, alarm, &seen, &reading, now);
         }
+        if let Some(text) = conf.alert_command() {
+            run_command(text, books.device, alarm, &seen, &reading, now);
+        }
+    }
+}
+
+/// Adds an alarm to the file of alarms.
+fn add_line(template: &Template, device: u32, alarm: &Alarm, seen: &str, reading: &Reading, now: u64) {
+    let line = serde_json::json!({
+        "time": now / 1_000_000_000,
+        "pid": std::process::id(),
+        "device": device,
+        "alert": alarm.name(),
+        "text": format!("{alarm}: {seen}"),
+        "allocated_bytes": reading.allocated,
+        "reserved_bytes": reading.reserved,
+        "external_bytes": reading.external,
+        "limit_bytes": reading.limit,
+    });
+    let written = std::fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(exit::expand(template))
+        .and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
+    if let Err(error) = written {
+        notes::add(format!("no file of alerts: {error}"));
+    }
+}
+
+/// Runs the command for an alarm, with the same facts in its environment.
+fn run_command(text: &str, device: u32, alarm: &Alarm, seen: &str, reading: &Reading, now: u64) {
+    if !COMMANDS.try_lock().is_some_and(|mut budget| budget.take(now)) {
+        notes::add(format!("more than {MOST_COMMANDS} alerts a minute: no command was run for the others"));
+        return;
+    }
+    let facts = [
+        ("ALERT_NAME", alarm.name().to_owned()),
+        ("ALERT_TEXT", format!("{alarm}: {seen}")),
+        ("ALERT_TIME", (now / 1_000_000_000).to_string()),
+        ("ALERT_PID", std::process::id().to_string()),
+        ("ALERT_DEVICE", device.to_string()),
+        ("ALERT_ALLOCATED_BYTES", reading.allocated.to_string()),
+        ("ALERT_RESERVED_BYTES", reading.reserved.to_string()),
+        ("ALERT_EXTERNAL_BYTES", reading.external.to_string()),
+        ("ALERT_LIMIT_BYTES", reading.limit.to_string()),
+    ];
+    if let Err(why) = command::run(text, &facts) {
+        notes::add(format!("no command was run for an alert: {why}"));
     }
 }
 

@@ -129,6 +129,34 @@ pub struct Watch {
     lows: VecDeque<u64>,
 }
 
+/// Commands at most that are run for alarms within a minute, whatever they are about.
+pub const MOST_COMMANDS: usize = 10;
+
+/// When commands were run.
+#[derive(Debug, Default)]
+pub struct Budget {
+    run: VecDeque<u64>,
+}
+
+impl Budget {
+    /// Nothing was run.
+    pub const fn new() -> Budget {
+        Budget { run: VecDeque::new() }
+    }
+
+    /// Whether one may be run at `now`, in nanoseconds; counts it if so.
+    pub fn take(&mut self, now: u64) -> bool {
+        while self.run.front().is_some_and(|at| now.saturating_sub(*at) >= MINUTE) {
+            self.run.pop_front();
+        }
+        let may = self.run.len() < MOST_COMMANDS;
+        if may {
+            self.run.push_back(now);
+        }
+        may
+    }
+}
+
 /// Minutes whose lows are kept; no alarm asks for more.
 pub const MOST_MINUTES: usize = 1440;
 
@@ -226,6 +254,17 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn commands_are_few_in_any_minute() {
+        let mut budget = Budget::new();
+        let taken = |budget: &mut Budget, from: u64, to: u64| {
+            (from..to).filter(|second| budget.take(second * SECOND)).count()
+        };
+        assert_eq!(taken(&mut budget, 100, 130), MOST_COMMANDS);
+        assert_eq!(taken(&mut budget, 130, 160), 0);
+        assert_eq!(taken(&mut budget, 160, 165), 5, "as many as are a minute old");
+    }
 
     const MIB: u64 = 1 << 20;
 

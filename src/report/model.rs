@@ -85,6 +85,20 @@ impl EndedBy {
             Self::Other => "other",
         }
     }
+
+    /// The same for people.
+    pub fn in_words(self) -> String {
+        match self {
+            Self::Running => "still running".to_owned(),
+            Self::Killed => "killed: no end was seen".to_owned(),
+            other => format!("ended by {}", other.as_str()),
+        }
+    }
+
+    /// The moment of the last figures.
+    pub fn moment(self) -> &'static str {
+        if self == Self::Running { "now" } else { "at the end" }
+    }
 }
 
 /// One effective setting.

@@ -3,22 +3,22 @@
 //! Names follow its conventions: base units in the name, `_total` for what only rises. Every line has the process number as a
 //! label, because the files of several processes are read together.
 
-use super::model::{DeviceReport, Report};
+use super::model::{DeviceReport, Mapped, Report};
 use std::fmt::Write;
 
-/// A family of figures, one for each device.
-struct Family {
+/// A family of figures, one for each thing that they are read of.
+struct Family<T = DeviceReport> {
     name: &'static str,
     kind: &'static str,
     help: &'static str,
-    read: fn(&DeviceReport) -> f64,
+    read: fn(&T) -> f64,
 }
 
-const fn gauge(name: &'static str, help: &'static str, read: fn(&DeviceReport) -> f64) -> Family {
+const fn gauge<T>(name: &'static str, help: &'static str, read: fn(&T) -> f64) -> Family<T> {
     Family { name, kind: "gauge", help, read }
 }
 
-const fn counter(name: &'static str, help: &'static str, read: fn(&DeviceReport) -> f64) -> Family {
+const fn counter<T>(name: &'static str, help: &'static str, read: fn(&T) -> f64) -> Family<T> {
     Family { name, kind: "counter", help, read }
 }
 
@@ -97,6 +97,30 @@ const FAMILIES: [Family; 26] = [
     }),
 ];
 
+/// Of the expandable ranges of a device; only there where it has any.
+const RANGE_FAMILIES: [Family<Mapped>; 8] = [
+    gauge("gpucache_range_mapped_bytes", "Physical memory mapped into expandable ranges.", |m| {
+        m.mapped_bytes as f64
+    }),
+    gauge(
+        "gpucache_range_unmapped_bytes",
+        "Physical memory held and mapped nowhere, after a failed call.",
+        |m| m.loose_bytes as f64,
+    ),
+    gauge("gpucache_range_span_bytes", "Addresses from the start of a range to its last mapped one.", |m| {
+        m.spanned_bytes as f64
+    }),
+    gauge("gpucache_range_handles", "Driver handles behind the mapped memory.", |m| m.handles as f64),
+    counter("gpucache_range_remaps_total", "Growths that moved free memory instead of taking new.", |m| {
+        m.remaps as f64
+    }),
+    counter("gpucache_range_moved_handles_total", "Handles that these moved.", |m| m.moved_handles as f64),
+    counter("gpucache_range_moved_bytes_total", "Bytes that these moved.", |m| m.moved_bytes as f64),
+    counter("gpucache_range_growth_seconds_total", "Time within growths, new memory included.", |m| {
+        m.map_ns as f64 / 1e9
+    }),
+];
+
 /// A label's value: backslash, quote and line feed escaped, as the format demands.
 fn label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
@@ -121,13 +145,22 @@ pub fn to_prometheus(report: &Report, now: f64, runs: bool) -> String {
     if report.devices.is_empty() {
         return out;
     }
+    let line = |out: &mut String, name: &str, device: &DeviceReport, value: f64| {
+        let (ordinal, gpu) = (device.ordinal, label(&device.name));
+        let _ = writeln!(out, "{name}{{pid=\"{pid}\",device=\"{ordinal}\",gpu=\"{gpu}\"}} {value}");
+    };
     for family in &FAMILIES {
         head(&mut out, family.name, family.kind, family.help);
         for device in &report.devices {
-            let (ordinal, value) = (device.ordinal, (family.read)(device));
-            let name = label(&device.name);
-            let _ =
-                writeln!(out, "{}{{pid=\"{pid}\",device=\"{ordinal}\",gpu=\"{name}\"}} {value}", family.name);
+            line(&mut out, family.name, device, (family.read)(device));
+        }
+    }
+    let ranges: Vec<_> =
+        report.devices.iter().filter_map(|device| Some((device, device.mapped.as_ref()?))).collect();
+    for family in RANGE_FAMILIES.iter().filter(|_| !ranges.is_empty()) {
+        head(&mut out, family.name, family.kind, family.help);
+        for (device, mapped) in &ranges {
+            line(&mut out, family.name, device, (family.read)(mapped));
         }
     }
     let name = "gpucache_memory_external_kind_bytes";
@@ -153,6 +186,8 @@ mod tests {
     #[test]
     fn every_line_is_one_of_the_format_and_every_family_is_described_once() {
         let mut report = sample::failure();
+        report.devices[2].mapped =
+            Some(Mapped { moved_bytes: 4096, map_ns: 2_500_000_000, ..Mapped::default() });
         report.process.command = "a \"b\"\\c\nd".into();
         let text = to_prometheus(&report, 1.5, true);
         assert!(text.contains(r#"command="a \"b\"\\c\nd"} 1"#), "{text}");
@@ -180,6 +215,21 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("gpucache_last_update_timestamp_seconds{pid=\"4243\"} 1.500\n"));
+        let of_range: Vec<&str> = text.lines().filter(|line| line.starts_with("gpucache_range_")).collect();
+        assert_eq!(of_range.len(), 8, "of the one device that has a range: {of_range:#?}");
+        let labels = "{pid=\"4243\",device=\"2\",gpu=\"NVIDIA H200\"}";
+        assert!(
+            of_range.contains(&&*format!("gpucache_range_moved_bytes_total{labels} 4096")),
+            "{of_range:#?}"
+        );
+        assert!(
+            of_range.contains(&&*format!("gpucache_range_growth_seconds_total{labels} 2.5")),
+            "{of_range:#?}"
+        );
+        assert!(
+            !to_prometheus(&sample::failure(), 1.5, true).contains("gpucache_range_"),
+            "none without one"
+        );
     }
 
     #[test]
@@ -187,11 +237,16 @@ mod tests {
         let dashboard = include_str!("../../docs/grafana-dashboard.json");
         let json: serde_json::Value = serde_json::from_str(dashboard).unwrap();
         assert!(json["panels"].as_array().unwrap().len() >= 6);
-        let text = to_prometheus(&sample::training(), 1.0, true);
+        let mut report = sample::training();
+        report.devices[0].mapped = Some(Mapped::default());
+        let text = to_prometheus(&report, 1.0, true);
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let named = dashboard.split(|c| !is_name(c)).filter(|word| word.starts_with("gpucache_"));
         let named: BTreeSet<&str> = named.collect();
-        assert!(named.len() > 10);
+        assert!(
+            named.len() > 10 && named.iter().any(|name| name.starts_with("gpucache_range_")),
+            "{named:?}"
+        );
         for name in named {
             assert!(text.contains(&format!("# TYPE {name} ")), "{name}");
         }

@@ -26,7 +26,7 @@ pub fn to_text(report: &Report) -> String {
     let command = one_line(&process.command);
     let mut out = format!("gpucache[{}]: {command}", process.pid);
     if report.devices.iter().any(DeviceReport::was_used) {
-        let _ = writeln!(out, ", {}, {}", duration(process.duration_s), ending(process.ended_by));
+        let _ = writeln!(out, ", {}, {}", duration(process.duration_s), process.ended_by.in_words());
         let advice = advise(report);
         for device in report.devices.iter().filter(|device| device.was_used()) {
             device_lines(&mut out, report, device, &advice);
@@ -38,14 +38,6 @@ pub fn to_text(report: &Report) -> String {
         let _ = writeln!(out, "  note: {}", printable(note));
     }
     out
-}
-
-fn ending(ended_by: EndedBy) -> String {
-    match ended_by {
-        EndedBy::Running => "still running".to_owned(),
-        EndedBy::Killed => "killed: no end was seen".to_owned(),
-        other => format!("ended by {}", other.as_str()),
-    }
 }
 
 fn one_line(command: &str) -> String {
@@ -68,9 +60,10 @@ fn device_lines(out: &mut String, report: &Report, device: &DeviceReport, advice
         line(out, "outside pool", &external(device));
     }
     line(out, "cap", &cap(report, device));
-    line(out, "at the end", &end(device));
+    let runs = report.process.ended_by == EndedBy::Running;
+    line(out, report.process.ended_by.moment(), &end(device));
     if device.live_at_exit.blocks > 0 {
-        line(out, "never freed", &never_freed(&device.live_at_exit));
+        line(out, if runs { "not freed yet" } else { "never freed" }, &never_freed(&device.live_at_exit));
     }
     if device.counts.alloc > 0 {
         line(out, "served", &served(device));
@@ -340,6 +333,16 @@ gpucache[4243]: ./solver, 0.8 s, ended by _exit
   note: a call was forwarded because the driver is older than 12.5
 ";
         assert_eq!(to_text(&sample::failure()), expected);
+    }
+
+    #[test]
+    fn of_a_process_that_runs_nothing_is_said_to_be_over() {
+        let mut report = sample::training();
+        report.process.ended_by = EndedBy::Running;
+        let text = to_text(&report);
+        assert!(text.contains("    now             reserved 7.61 GiB"), "{text}");
+        assert!(text.contains("    not freed yet   4 blocks") && text.contains("still running"), "{text}");
+        assert!(!text.contains("at the end") && !text.contains("never"), "{text}");
     }
 
     #[test]

@@ -15,6 +15,7 @@
 
 pub mod build;
 mod outcome;
+pub mod talk;
 
 pub use outcome::Outcome;
 

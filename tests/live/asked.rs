@@ -1,8 +1,9 @@
 //! The mailbox of the live file: what a running process does when it is asked from outside.
 
-use super::Talk;
+use super::Files;
+use super::harness::talk::Talk;
 use super::harness::{MIB, Program};
-use gpucache::stats::live::{self, Answer, Command, Unanswered};
+use gpucache::stats::live::{self, Answer, Command, Unanswered, Why};
 use std::time::Duration;
 
 /// Asks, while the program goes on to allocate and free.
@@ -47,7 +48,7 @@ fn a_running_process_does_what_it_is_asked() {
     talk.tell("oom 30").tell("info").tell("free 3").tell("pairs 64").tell("alloc 100 1").tell("oom 60");
     assert_eq!(talk.report().devices[0].limit_bytes, 150 * MIB);
     assert_eq!(ask(&mut talk, limit(u64::MAX)), Ok(Answer::Done(1024 * MIB)));
-    assert_eq!(ask(&mut talk, Command::Limit { device: 7, bytes: 1 }), Ok(Answer::Refused));
+    assert_eq!(ask(&mut talk, Command::Limit { device: 7, bytes: 1 }), Ok(Answer::Refused(Why::Device)));
     let run = talk.finish();
     run.ok();
     assert!(run.stdout.contains("total=157286400"), "{run}");

@@ -6,61 +6,18 @@ mod harness;
 
 use gpucache::report::model::{EndedBy, Report};
 use gpucache::stats::live::{self, Fate, View};
-use harness::{MIB, Outcome, Program, Running, build};
+use harness::talk::Talk;
+use harness::{MIB, Program, build};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A program that does what it is told, with a folder for live files of its own.
-struct Talk {
-    running: Option<Running>,
-    runtime: PathBuf,
-    lines: u32,
-}
+/// What is read of its live files.
+trait Files {
+    /// All of them.
+    fn files(&self) -> Vec<live::Found>;
 
-impl Talk {
-    fn new(program: &Program, name: &str) -> Talk {
-        let runtime = build::programs().join("run").join(format!("live-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&runtime).unwrap();
-        let program = program.clone().env("XDG_RUNTIME_DIR", runtime.to_str().unwrap());
-        Talk { running: Some(program.start()), runtime, lines: 0 }
-    }
-
-    fn default(name: &str) -> Talk {
-        Talk::new(&Program::new("talker").preload(), name)
-    }
-
-    /// Tells it something without waiting.
-    fn say(&mut self, line: &str) -> &mut Talk {
-        self.lines += 1;
-        self.running.as_mut().unwrap().tell(line);
-        self
-    }
-
-    /// Tells it something, and waits until that is done.
-    fn tell(&mut self, line: &str) -> &mut Talk {
-        self.say(line);
-        let lines = self.lines;
-        let running = self.running.as_mut().unwrap();
-        let done = running.folder.join(format!("done-{lines}"));
-        running.until(|| done.exists().then_some(()));
-        self
-    }
-
-    fn pid(&self) -> u32 {
-        self.running.as_ref().unwrap().child.id()
-    }
-
-    fn folder(&self) -> PathBuf {
-        self.runtime.join("gpucache")
-    }
-
-    /// All of its live files.
-    fn files(&self) -> Vec<live::Found> {
-        live::list(&self.folder())
-    }
-
-    /// Its only live file.
+    /// The only one.
     fn file(&self) -> (PathBuf, View, Fate) {
         let mut files = self.files();
         assert_eq!(files.len(), 1, "{files:?}");
@@ -68,26 +25,16 @@ impl Talk {
         (found.path, found.view.unwrap(), found.fate)
     }
 
+    /// The report in it.
     fn report(&self) -> Report {
         let (_, view, fate) = self.file();
         view.report(fate)
     }
-
-    fn kill(&mut self) -> Outcome {
-        self.running.take().unwrap().kill()
-    }
-
-    fn finish(&mut self) -> Outcome {
-        self.running.take().unwrap().finish()
-    }
 }
 
-impl Drop for Talk {
-    fn drop(&mut self) {
-        if let Some(running) = self.running.take() {
-            let _ = running.kill();
-        }
-        let _ = std::fs::remove_dir_all(&self.runtime);
+impl Files for Talk {
+    fn files(&self) -> Vec<live::Found> {
+        live::list(&self.folder())
     }
 }
 

@@ -4,6 +4,8 @@
  *   alloc MIB COUNT    blocks that stay
  *   free COUNT         the last ones of them
  *   pairs COUNT        allocations of 4096 bytes, freed at once
+ *   churn              such pairs until there is a file `stop`
+ *   device N           the device of what follows
  *   async MIB          memory outside the pool
  *   oom MIB            an allocation that must fail
  *   info               prints what cudaMemGetInfo tells
@@ -45,6 +47,16 @@ int main(void) {
                 OK(cudaMalloc(&p, 4096));
                 OK(cudaFree(p));
             }
+        } else if (!strcmp(what, "churn")) {
+            while (access("stop", F_OK)) {
+                for (int i = 0; i < 64; i++) {
+                    OK(cudaMalloc(&p, 4096));
+                    OK(cudaFree(p));
+                }
+                usleep(1000);
+            }
+        } else if (!strcmp(what, "device")) {
+            OK(cudaSetDevice(a));
         } else if (!strcmp(what, "async")) {
             OK(cudaMallocAsync(&p, (size_t)a << 20, 0));
         } else if (!strcmp(what, "oom")) {

@@ -3,6 +3,7 @@
 // These comments are what a terminal shows, where backticks are none.
 #![allow(clippy::doc_markdown)]
 
+use crate::top::columns::Column;
 use clap::{Args as Arguments, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use std::ffi::OsString;
@@ -21,8 +22,15 @@ pub enum Command {
     /// Run a program with the library preloaded
     #[command(after_help = RUN_NOTES)]
     Run(Run),
-    /// Show report files
+    /// Show report files, or what a process that runs or was killed would report
+    #[command(after_help = REPORT_NOTES)]
     Report(Show),
+    /// Watch the processes of this user that run on the library
+    #[command(after_help = TOP_NOTES)]
+    Top(Top),
+    /// Ask a running process for something
+    #[command(after_help = CTL_NOTES)]
+    Ctl(Ctl),
     /// Show what changed between two reports
     #[command(after_help = DIFF_NOTES)]
     Diff(Diff),
@@ -59,6 +67,28 @@ What is in LD_PRELOAD and GPUCACHE_CONF already stays in force; an option wins o
 const DIFF_NOTES: &str = "\
 The status is 0, or with --exit-code 1 if memory figures, counts or settings differ; 2 on trouble. \
 Times differ from run to run and never decide.";
+
+const REPORT_NOTES: &str = "\
+A number that no file has as its name is a process: one that runs, or that has left its live file because it was killed or \
+crashed. Live files may also be named, here and for diff and merge.";
+
+const TOP_NOTES: &str = "\
+On a terminal: up and down select, Enter shows one process, < and > change the order, r reverses it, e hides what has \
+ended, Space pauses, + and - change the interval, ? helps, q quits. Elsewhere: rows of text, or with --json a line of JSON \
+for each look.
+
+Figures are read from the live files, which costs the processes nothing. Requested, allocated and counts are a little behind, \
+fragmentation is that of the last growth. Allocations a second and hit rate are those since the last look; in the first look, \
+of the process's life.
+
+States: running; ending (the report is written); ended (well, with its report written); killed (by a signal, or crashed: its \
+live file is there for `gpucache report`); exec (it has become another program); away (in another container).";
+
+const CTL_NOTES: &str = "\
+A process looks when one of its threads has made some CUDA allocations or frees; one that makes none does what was asked as \
+soon as it does, also after the tool has given up waiting.
+
+The status is 0 if it was done, 1 if the process refused, 3 if it has not answered yet, 2 if it cannot be asked.";
 
 /// Where the library is.
 #[derive(Arguments, Clone, Default)]
@@ -100,8 +130,8 @@ pub struct Run {
 
 #[derive(Arguments)]
 pub struct Show {
-    /// Report files (JSON); - reads the standard input
-    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    /// Report files (JSON), live files, or process ids; - reads the standard input
+    #[arg(required = true, value_name = "FILE|PID", value_hint = ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
     /// As JSON; of several files, an array
     #[arg(long, conflicts_with = "html")]
@@ -109,6 +139,78 @@ pub struct Show {
     /// As a page, written to this file
     #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
+}
+
+// Each is an option of its own.
+#[allow(clippy::struct_excessive_bools)]
+#[derive(Arguments)]
+pub struct Top {
+    /// Only these processes
+    #[arg(value_name = "PID")]
+    pub processes: Vec<u32>,
+    /// Look once, and end
+    #[arg(long)]
+    pub once: bool,
+    /// Seconds between looks
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
+    pub interval: f64,
+    /// Rows as JSON, a line for each look
+    #[arg(long)]
+    pub json: bool,
+    /// What to sort by, the highest first
+    #[arg(long, value_name = "COLUMN", default_value = "reserved")]
+    pub sort: Column,
+    /// The lowest first
+    #[arg(long)]
+    pub reverse: bool,
+    /// Leave out what has ended
+    #[arg(long)]
+    pub running: bool,
+    /// Look into this folder only, for instance one that live files were copied to
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub folder: Option<PathBuf>,
+}
+
+/// Seconds between looks that make sense.
+fn interval(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
+    seconds.ok_or_else(|| "a number of seconds from 0.1 to 3600 is needed".to_owned())
+}
+
+#[derive(Arguments)]
+pub struct Ctl {
+    /// The process, or its live file
+    #[arg(value_name = "PID|FILE", value_hint = ValueHint::Other)]
+    pub process: PathBuf,
+    /// Seconds to wait for the answer
+    #[arg(long, global = true, value_name = "SECONDS", default_value = "5", value_parser = patience)]
+    pub wait: f64,
+    #[command(subcommand)]
+    pub ask: Ask,
+}
+
+/// Seconds to wait.
+fn patience(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.0..=86400.0).contains(seconds));
+    seconds.ok_or_else(|| "a number of seconds from 0 to 86400 is needed".to_owned())
+}
+
+#[derive(Subcommand)]
+pub enum Ask {
+    /// Give idle memory back to the driver, which waits for the device
+    EmptyCache,
+    /// Write the report as of now, to where its GPUCACHE_REPORT says
+    Report,
+    /// Start the peaks anew that the program itself can ask for
+    ResetPeak,
+    /// Change the cap of a device, to no more than was configured
+    Limit {
+        /// The cap: 6GiB, 6144MiB, bytes; none is the configured one
+        size: String,
+        /// The device, by its number within the process; not needed where it uses only one
+        #[arg(long, value_name = "N")]
+        device: Option<u32>,
+    },
 }
 
 #[derive(Arguments)]

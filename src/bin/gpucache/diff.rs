@@ -132,11 +132,11 @@ fn settings(a: &Report, b: &Report) -> Vec<SettingChange> {
 fn headline(letter: char, loaded: &Loaded) -> String {
     let process = &loaded.report.process;
     format!(
-        "{letter}: {}: {}, {}, ended by {}\n",
+        "{letter}: {}: {}, {}, {}\n",
         loaded.path.display(),
         printable(&process.command),
         duration(process.duration_s),
-        process.ended_by.as_str()
+        process.ended_by.in_words()
     )
 }
 

@@ -28,14 +28,21 @@ pub fn manual(folder: Option<&Path>) -> Result<ExitCode, Failure> {
     if !folder.is_dir() {
         return Err(Failure::new(format!("--into {}: there is no such folder", folder.display())));
     }
-    let pages = command.get_subcommands().filter(|sub| sub.get_name() != "help").cloned();
-    let mut pages: Vec<_> = pages.map(|sub| (format!("gpucache-{}", sub.get_name()), sub)).collect();
-    pages.push(("gpucache".to_owned(), command));
+    let mut pages = Vec::new();
+    collect("gpucache".to_owned(), command, &mut pages);
     for (name, command) in pages {
         let path = folder.join(format!("{name}.1"));
         write_atomically(&path, &page(command)).map_err(|error| Failure::new(error.to_string()))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A command and those within it, with the names of their pages.
+fn collect(name: String, command: clap::Command, pages: &mut Vec<(String, clap::Command)>) {
+    for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+        collect(format!("{name}-{}", sub.get_name()), sub.clone(), pages);
+    }
+    pages.push((name, command));
 }
 
 fn page(command: clap::Command) -> Vec<u8> {

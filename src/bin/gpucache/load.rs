@@ -1,9 +1,11 @@
-//! Reading report files. A file that is no report is told by what it seems to be, because the wrong file is an everyday
-//! mistake.
+//! Reading reports: from files, and of processes that run or were killed from their live files. A file that is no report is
+//! told by what it seems to be, because the wrong file is an everyday mistake.
 
 use crate::failure::Failure;
+use crate::find;
 use crate::report::model::SCHEMA_VERSION;
-use crate::report::{Report, from_json};
+use crate::report::{Report, from_json, to_json};
+use crate::stats::live::Fate;
 use serde_json::Value;
 use std::fs;
 use std::io::{self, Read};
@@ -19,12 +21,28 @@ pub struct Loaded {
     pub text: String,
 }
 
-/// Reads one report; `-` is the standard input.
+/// Reads one report; `-` is the standard input, and a number, where no file has that name, is a process.
 pub fn load(path: &Path) -> Result<Loaded, Failure> {
+    if find::is_live_file(path) || find::number(path).is_some() && !path.exists() {
+        return live(&find::process(path)?, path);
+    }
     let bytes = read(path).map_err(|what| fault(path, &what))?;
     let (report, raw) = parse(&bytes).map_err(|what| fault(path, &what))?;
     let text = String::from_utf8_lossy(&bytes).trim_end().to_owned();
     Ok(Loaded { path: path.to_owned(), report, raw, text })
+}
+
+/// The report that a live file holds.
+fn live(process: &find::Process, named: &Path) -> Result<Loaded, Failure> {
+    let mut report = process.view.report(process.fate);
+    if process.fate == Fate::Elsewhere {
+        report.notes.push(
+            "the process is in another container: whether it still runs cannot be seen from here".into(),
+        );
+    }
+    let text = to_json(&report);
+    let raw = serde_json::from_str(&text).map_err(|error| fault(named, &error.to_string()))?;
+    Ok(Loaded { path: named.to_owned(), report, raw, text })
 }
 
 /// Reads several reports, each once.
@@ -57,11 +75,6 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
         Err(error) => return Err(error.to_string()),
         Ok(meta) if meta.is_dir() => return Err("it is a folder; name the report files in it".into()),
         Ok(_) => {}
-    }
-    if path.extension().is_some_and(|extension| extension == "live") {
-        return Err(
-            "it is the live file of a process, not its report, which is written when the process ends".into(),
-        );
     }
     fs::read(path).map_err(|error| error.to_string())
 }

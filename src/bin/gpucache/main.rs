@@ -14,6 +14,9 @@
 //! | `args.rs` | the grammar of the command line |
 //! | `run/` | starts a program with the library preloaded |
 //! | `load.rs` | reads report files, and says what is wrong with those that are none |
+//! | `find.rs` | finds processes by their live files |
+//! | `top/` | what the processes that run hold, again and again |
+//! | `ctl.rs` | asks a running process for something |
 //! | `figures.rs` | the figures that reports are compared by, each with its unit |
 //! | `show.rs`, `diff.rs`, `merge.rs` | one report, two, many |
 //! | `html/` | the page |
@@ -38,11 +41,13 @@ mod stats;
 mod sync;
 
 mod args;
+mod ctl;
 mod diff;
 mod doctor;
 mod emit;
 mod failure;
 mod figures;
+mod find;
 mod html;
 mod load;
 mod merge;
@@ -50,6 +55,7 @@ mod place;
 mod run;
 mod show;
 mod table;
+mod top;
 
 use args::{Args, Command};
 use clap::Parser;
@@ -70,6 +76,8 @@ fn main() -> ExitCode {
     let done = match args.command {
         Command::Run(args) => run::run(&args),
         Command::Report(args) => show::show(&args),
+        Command::Top(args) => top::top(&args),
+        Command::Ctl(args) => ctl::ctl(&args),
         Command::Diff(args) => diff::diff(&args),
         Command::Merge(args) => merge::merge(&args),
         Command::Doctor(args) => doctor::doctor(&args),

@@ -97,6 +97,10 @@ impl Conf {
         for message in parsed.errors.iter_mut().chain(&mut parsed.warnings) {
             *message = printable(message);
         }
+        if parsed.conf.alert_command().is_some() && parsed.conf.alert().is_empty() {
+            let text = "GPUCACHE_ALERT_COMMAND: it has no effect without an alarm, such as alert:[held:0.9]";
+            parsed.warnings.push(text.to_owned());
+        }
         parsed
     }
 }

@@ -5,11 +5,12 @@ use super::{Conf, LogLevel, Sourced};
 use crate::policy::grammar::Value;
 
 /// The environment variables that the library reads, `PyTorch`'s apart.
-pub const ENVIRONMENT: [&str; 6] = [
+pub const ENVIRONMENT: [&str; 7] = [
     "GPUCACHE_CONF",
     "GPUCACHE_REPORT",
     "GPUCACHE_PROM",
     "GPUCACHE_ALERT_FILE",
+    "GPUCACHE_ALERT_COMMAND",
     "GPUCACHE_LOG",
     "GPUCACHE_DISABLE",
 ];
@@ -193,7 +194,7 @@ pub(super) struct Variable {
     pub set: fn(&mut Conf, &str, Origin) -> Result<(), Refusal>,
 }
 
-pub(super) const VARIABLES: [Variable; 5] = [
+pub(super) const VARIABLES: [Variable; 6] = [
     Variable {
         name: "GPUCACHE_REPORT",
         accepted: "off, stderr, or a file name in which %p, %h, %e, %t, %q{VAR} and %% stand for process id, host, \
@@ -218,6 +219,14 @@ pub(super) const VARIABLES: [Variable; 5] = [
                    a variable and a percent sign",
         set: |conf, text, origin| {
             conf.alert_file = origin.with(Some(value::file(text)?));
+            Ok(())
+        },
+    },
+    Variable {
+        name: "GPUCACHE_ALERT_COMMAND",
+        accepted: "a command for /bin/sh, which finds what has happened in ALERT_TEXT and other variables",
+        set: |conf, text, origin| {
+            conf.alert_command = origin.with(Some(text.to_owned()));
             Ok(())
         },
     },

@@ -130,6 +130,7 @@ pub struct Conf {
     live_file: Sourced<bool>,
     alert: Sourced<Vec<Alarm>>,
     alert_file: Sourced<Option<Template>>,
+    alert_command: Sourced<Option<String>>,
     report: Sourced<ReportTarget>,
     prom: Sourced<Option<Template>>,
     log: Sourced<LogLevel>,
@@ -150,6 +151,7 @@ impl Default for Conf {
             live_file: Sourced::default_of(true, "True"),
             alert: Sourced::default_of(Vec::new(), "none"),
             alert_file: Sourced::default_of(None, "none"),
+            alert_command: Sourced::default_of(None, "none"),
             report: Sourced::default_of(ReportTarget::Stderr, "stderr"),
             prom: Sourced::default_of(None, "off"),
             log: Sourced::default_of(LogLevel::Warn, "warn"),
@@ -222,6 +224,11 @@ impl Conf {
         self.alert_file.value.as_ref()
     }
 
+    /// The shell's command that is run for an alarm; none if there is none.
+    pub fn alert_command(&self) -> Option<&str> {
+        self.alert_command.value.as_deref()
+    }
+
     /// Where figures for Prometheus go while the process runs; none if nowhere.
     pub fn prom(&self) -> Option<&Template> {
         self.prom.value.as_ref()
@@ -253,6 +260,7 @@ impl Conf {
             self.report.setting("GPUCACHE_REPORT"),
             self.prom.setting("GPUCACHE_PROM"),
             self.alert_file.setting("GPUCACHE_ALERT_FILE"),
+            self.alert_command.setting("GPUCACHE_ALERT_COMMAND"),
             self.log.setting("GPUCACHE_LOG"),
             self.disabled.setting("GPUCACHE_DISABLE"),
         ]

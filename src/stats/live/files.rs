@@ -3,8 +3,7 @@
 
 use super::{BYTES, Refusal, View};
 use std::fs::{self, File, OpenOptions};
-use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -46,6 +45,18 @@ pub(super) fn folders_for(runtime: Option<PathBuf>, uid: u32) -> Vec<PathBuf> {
     let runtime = runtime.filter(|path| path.is_absolute()).map(|path| path.join("gpucache"));
     let own = format!("gpucache-{uid}");
     runtime.into_iter().chain([Path::new("/dev/shm").join(&own), Path::new("/tmp").join(own)]).collect()
+}
+
+/// The folders to look into for live files of the calling user: those in which processes make them, and that of a login
+/// session, whose variable `sudo`, cron jobs and batch systems do not pass on.
+pub fn places() -> Vec<PathBuf> {
+    let uid = uid();
+    let mut places = folders();
+    let session = Path::new("/run/user").join(uid.to_string()).join("gpucache");
+    if !places.contains(&session) {
+        places.push(session);
+    }
+    places
 }
 
 /// The effective user.
@@ -137,44 +148,65 @@ pub(super) fn open(path: &Path, writable: bool) -> Result<File, Refusal> {
     Ok(file)
 }
 
-fn bytes(path: &Path) -> Result<Vec<u8>, Refusal> {
-    let mut bytes = Vec::new();
-    let mut file = open(path, false)?;
-    file.read_to_end(&mut bytes).map_err(|error| Refusal::Unreadable(error.to_string()))?;
-    Ok(bytes)
-}
-
 /// Reads one live file.
 ///
 /// # Errors
 /// Why it is not believed.
 pub fn read(path: &Path) -> Result<View, Refusal> {
-    View::of(&bytes(path)?, || bytes(path))
+    let unreadable = |error: std::io::Error| Refusal::Unreadable(error.to_string());
+    let file = open(path, false)?;
+    let length = file.metadata().map_err(unreadable)?.len() as usize;
+    let all = || {
+        let mut bytes = vec![0; length];
+        file.read_exact_at(&mut bytes, 0).map(|()| bytes).map_err(unreadable)
+    };
+    let word = |at: usize| {
+        let mut word = [0; 8];
+        file.read_exact_at(&mut word, at as u64 * 8).map(|()| u64::from_ne_bytes(word)).map_err(unreadable)
+    };
+    View::of(all, word)
 }
 
-/// The live files in a folder, by name; none if the folder is not there or is not the calling user's alone.
-pub fn list(folder: &Path) -> Vec<Found> {
-    let own = fs::symlink_metadata(folder)
-        .is_ok_and(|status| status.is_dir() && status.uid() == uid() && is_private(status.mode()));
-    let entries = own.then(|| fs::read_dir(folder).ok()).flatten();
+/// The files in a folder that have the name of a live file, in order. None if the folder is not there.
+///
+/// # Errors
+/// The folder is not the calling user's alone, or cannot be read.
+pub fn paths(folder: &Path) -> Result<Vec<PathBuf>, Refusal> {
+    let entries = fs::symlink_metadata(folder).and_then(|status| {
+        let why = match () {
+            () if !status.is_dir() => "it is not a folder",
+            () if status.uid() != uid() => "it belongs to another user",
+            () if !is_private(status.mode()) => "others may enter it",
+            () => return fs::read_dir(folder).map(Ok),
+        };
+        Ok(Err(Refusal::Foreign(why)))
+    });
+    let entries = match entries {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(Refusal::Unreadable(error.to_string())),
+        Ok(entries) => entries?,
+    };
     let mut paths: Vec<PathBuf> = entries
-        .into_iter()
-        .flatten()
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.file_name().is_some_and(|name| is_name(&name.to_string_lossy())))
         .collect();
     paths.sort();
+    Ok(paths)
+}
+
+/// The live files in a folder, by name; none if the folder is not there or is not the calling user's alone.
+pub fn list(folder: &Path) -> Vec<Found> {
     let found = |path: PathBuf| {
         let view = read(&path);
         let fate = view.as_ref().map_or(Fate::Elsewhere, |view| fate(&path, view));
         Found { path, view, fate }
     };
-    paths.into_iter().map(found).collect()
+    paths(folder).unwrap_or_default().into_iter().map(found).collect()
 }
 
 /// The live files of the calling user, in all folders.
 pub fn list_all() -> Vec<Found> {
-    folders().iter().flat_map(|folder| list(folder)).collect()
+    places().iter().flat_map(|folder| list(folder)).collect()
 }
 
 /// Removes files of processes that are gone for longer than `kept`, and the oldest of them beyond `most`; also files that

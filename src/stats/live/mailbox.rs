@@ -63,8 +63,42 @@ impl Command {
 pub enum Answer {
     /// Done: bytes given back, or the cap that now holds; 0 for the others.
     Done(u64),
-    /// Not understood, or not possible here.
-    Refused,
+    /// Not done.
+    Refused(Why),
+}
+
+/// Why a process does not do what it is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// Its library does not know the command, or gives no reason.
+    Unknown,
+    /// It has not used the device.
+    Device,
+    /// Its settings switch the report off.
+    ReportOff,
+    /// The report could not be written where its settings want it.
+    ReportFailed,
+}
+
+impl Why {
+    const ALL: [Why; 4] = [Why::Unknown, Why::Device, Why::ReportOff, Why::ReportFailed];
+
+    fn from_word(word: u64) -> Why {
+        Self::ALL.into_iter().find(|why| *why as u64 == word).unwrap_or(Why::Unknown)
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unknown => "its library does not know the command",
+            Self::Device => "it has not used that device",
+            Self::ReportOff => "its settings switch the report off (GPUCACHE_REPORT=off)",
+            Self::ReportFailed => {
+                "the report could not be written where GPUCACHE_REPORT says; the text is on its stderr"
+            }
+        })
+    }
 }
 
 fn check(ticket: u64, words: [u64; 3]) -> u64 {
@@ -104,7 +138,7 @@ impl Mailbox {
     pub fn answer(self, ticket: u64, answer: Answer) {
         let (result, value) = match answer {
             Answer::Done(value) => (1, value),
-            Answer::Refused => (2, 0),
+            Answer::Refused(why) => (2, why as u64),
         };
         self.0[RESULT].store(result, Ordering::Relaxed);
         self.0[VALUE].store(value, Ordering::Relaxed);
@@ -166,7 +200,12 @@ pub fn ask(path: &Path, command: Command, patience: Duration) -> Result<Answer, 
             // The answer's other words were written before.
             file.read_exact_at(&mut bytes, at::MAILBOX as u64 * 8).map_err(unreadable)?;
             let word = |at: usize| bytes[at * 8..at * 8 + 8].try_into().map_or(0, u64::from_ne_bytes);
-            return Ok(if word(RESULT) == 1 { Answer::Done(word(VALUE)) } else { Answer::Refused });
+            let value = word(VALUE);
+            return Ok(if word(RESULT) == 1 {
+                Answer::Done(value)
+            } else {
+                Answer::Refused(Why::from_word(value))
+            });
         }
         if word(TICKET) != ticket {
             return Err(Unanswered::Overtaken);

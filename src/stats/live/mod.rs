@@ -21,11 +21,11 @@ mod tests;
 mod view;
 
 pub use files::{
-    Fate, Found, MOST_STALE, STALE_KEPT, boot, fate, folders, list, list_all, name_of, namespace, read,
-    started_at, sweep,
+    Fate, Found, MOST_STALE, STALE_KEPT, boot, fate, folders, list, list_all, name_of, namespace, paths,
+    places, read, started_at, sweep,
 };
-pub use mailbox::{Answer, Command, Mailbox, Unanswered, ask};
-pub use view::{Refusal, View};
+pub use mailbox::{Answer, Command, Mailbox, Unanswered, Why, ask};
+pub use view::{Refusal, View, is_start};
 
 use crate::report::model::{DeviceReport, Setting};
 use crate::stats::Gauge;

@@ -90,7 +90,13 @@ fn bytes(words: &[AtomicU64]) -> Vec<u8> {
 }
 
 fn view(words: &[AtomicU64]) -> Result<View, Refusal> {
-    View::of(&bytes(words), || Ok(bytes(words)))
+    View::of(|| Ok(bytes(words)), |at| Ok(words[at].load(Ordering::Relaxed)))
+}
+
+/// What is read of bytes that do not change.
+fn view_of(bytes: &[u8]) -> Result<View, Refusal> {
+    let word = |at: usize| Ok(bytes[at * 8..at * 8 + 8].try_into().map_or(0, u64::from_ne_bytes));
+    View::of(|| Ok(bytes.to_vec()), word)
 }
 
 #[test]
@@ -188,16 +194,18 @@ fn figures_that_change_while_they_are_read_are_read_again() {
     let words = Words::begin(raw, &identity()).unwrap();
     let write = |total_bytes| words.whole(&mut [DeviceReport { total_bytes, ..full(0) }]);
     write(1);
-    let first = bytes(raw);
+    let mut first = Some(bytes(raw));
     write(2);
     write(3); // over the copy that was being read
-    assert_eq!(View::of(&first, || Ok(bytes(raw))).unwrap().devices[0].total_bytes, 3);
-    let never_still = || {
+    let word = |at: usize| Ok(raw[at].load(Ordering::Relaxed));
+    let all = || Ok(first.take().unwrap_or_else(|| bytes(raw)));
+    assert_eq!(View::of(all, word).unwrap().devices[0].total_bytes, 3);
+    let never_still = |at: usize| {
         write(4);
         write(5);
-        Ok(bytes(raw))
+        word(at)
     };
-    assert_eq!(View::of(&first, never_still), Err(Refusal::Busy));
+    assert_eq!(View::of(|| Ok(bytes(raw)), never_still), Err(Refusal::Busy));
 }
 
 #[test]
@@ -209,7 +217,7 @@ fn what_is_not_ours_is_refused_with_a_reason() {
     let with = |at: usize, value: u64| {
         let mut bytes = good.clone();
         bytes[at * 8..at * 8 + 8].copy_from_slice(&value.to_ne_bytes());
-        View::of(&bytes, || Ok(bytes.clone())).unwrap_err()
+        view_of(&bytes).unwrap_err()
     };
     assert_eq!(with(at::MAGIC, 1), Refusal::NotLive);
     assert_eq!(with(at::VERSION, 2), Refusal::Version(2));
@@ -230,7 +238,7 @@ fn what_is_not_ours_is_refused_with_a_reason() {
         assert!(matches!(refusal, Refusal::Damaged(_)), "{at}: {refusal}");
     }
     for length in [0, 7, 8, 16, good.len() - 8, good.len() - 1] {
-        assert!(View::of(&good[..length], || unreachable!()).is_err(), "{length}");
+        assert!(View::of(|| Ok(good[..length].to_vec()), |_| unreachable!()).is_err(), "{length}");
     }
 }
 
@@ -251,7 +259,7 @@ proptest! {
         }
         let all = bytes(raw);
         let bytes = if cut { &all[..length] } else { &all[..] };
-        if let Ok(view) = View::of(bytes, || Ok(bytes.to_vec())) {
+        if let Ok(view) = view_of(bytes) {
             let text = crate::report::to_text(&view.report(Fate::Gone));
             prop_assert!(text.starts_with("gpucache["));
         }
@@ -324,10 +332,14 @@ fn files_and_folders_of_others_are_refused() {
     assert_eq!(list(&folder.0).len(), 3);
     std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(0o755)).unwrap();
     assert_eq!(list(&folder.0).len(), 0);
+    assert!(matches!(paths(&folder.0), Err(Refusal::Foreign(why)) if why.contains("enter")));
     let elsewhere = folder.0.with_extension("link");
     symlink(&folder.0, &elsewhere).unwrap();
     std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(0o700)).unwrap();
     assert_eq!(list(&elsewhere).len(), 0);
+    assert!(matches!(paths(&elsewhere), Err(Refusal::Foreign(why)) if why.contains("folder")), "a link");
+    assert_eq!(paths(&folder.0).map(|paths| paths.len()), Ok(3));
+    assert_eq!(paths(&folder.0.join("none")), Ok(vec![]));
     std::fs::remove_file(elsewhere).unwrap();
 }
 
@@ -373,7 +385,7 @@ fn a_question_is_taken_whole_or_not_at_all() {
     ask(77, [4, 1, 4096]);
     assert!(mailbox.is_waiting());
     assert_eq!(mailbox.take(), Some((77, Some(Command::Limit { device: 1, bytes: 4096 }))));
-    mailbox.answer(77, Answer::Refused);
+    mailbox.answer(77, Answer::Refused(Why::Device));
     assert!(!mailbox.is_waiting() && mailbox.take().is_none());
     ask(78, [9, 0, 0]);
     assert_eq!(mailbox.take(), Some((78, None)));

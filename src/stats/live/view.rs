@@ -8,6 +8,9 @@ use super::{
 use crate::report::model::{DeviceReport, EndedBy, Process, Report, SCHEMA_VERSION};
 use std::fmt;
 
+/// How often a file is read that changes meanwhile.
+const TRIES: usize = 100;
+
 /// Why a file is not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
@@ -59,8 +62,8 @@ pub struct View {
 }
 
 /// Which copy of the whole figures is the newer complete one, with its sequence number; `None` if none was ever written.
-fn newest(words: &[u64]) -> Option<(usize, u64)> {
-    let copies = [0, 1].map(|copy| (at::SLOTS + copy * SLOT_WORDS, words[at::SLOTS + copy * SLOT_WORDS]));
+fn newest(word: impl Fn(usize) -> u64) -> Option<(usize, u64)> {
+    let copies = [0, 1].map(|copy| at::SLOTS + copy * SLOT_WORDS).map(|start| (start, word(start)));
     let complete = copies.into_iter().filter(|(_, sequence)| *sequence > 0 && sequence % 2 == 0);
     complete.max_by_key(|(_, sequence)| *sequence)
 }
@@ -70,6 +73,17 @@ fn text(words: &[u64], at: usize, room: usize) -> Result<String, Refusal> {
     let length = length.ok_or(Refusal::Damaged("a text is too long"))?;
     let bytes: Vec<u8> = words[at + 1..=at + room].iter().flat_map(|word| word.to_ne_bytes()).collect();
     Ok(String::from_utf8_lossy(&bytes[..length]).into_owned())
+}
+
+/// Whether a file that begins like this is a live file, whatever its version. The text of a report begins with the same
+/// letters, and no version is ever as large as text.
+pub fn is_start(bytes: &[u8; 16]) -> bool {
+    let [magic, version] = [0, 8].map(|at| {
+        let mut word = [0; 8];
+        word.copy_from_slice(&bytes[at..at + 8]);
+        u64::from_ne_bytes(word)
+    });
+    magic == MAGIC && version < 1 << 16
 }
 
 /// The words of a file's bytes, if it can be one of ours.
@@ -91,19 +105,31 @@ pub(super) fn words_of(bytes: &[u8]) -> Result<Vec<u64>, Refusal> {
 }
 
 impl View {
-    /// Reads a file's bytes. `again` reads them once more: figures are believed only if their sequence number is still
-    /// the same afterwards.
+    /// Makes a view of a file: `all` reads its bytes, `word` one word once more. Figures are believed only if their
+    /// sequence number is still the same afterwards; that is looked at before anything else is done with the bytes, because a
+    /// process may write as often as it allocates.
     ///
     /// # Errors
     /// The file is none of ours, of another version, damaged, or busy.
-    pub fn of(first: &[u8], mut again: impl FnMut() -> Result<Vec<u8>, Refusal>) -> Result<View, Refusal> {
-        let mut words = words_of(first)?;
-        for _ in 0..100 {
-            let next = words_of(&again()?)?;
-            if newest(&words).is_none_or(|(at, sequence)| next[at] == sequence) {
-                return View::from_words(&words);
+    pub fn of(
+        mut all: impl FnMut() -> Result<Vec<u8>, Refusal>,
+        mut word: impl FnMut(usize) -> Result<u64, Refusal>,
+    ) -> Result<View, Refusal> {
+        for _ in 0..TRIES {
+            let bytes = all()?;
+            let seen = |at: usize| {
+                bytes
+                    .get(at * 8..at * 8 + 8)
+                    .and_then(|word| word.try_into().ok())
+                    .map_or(0, u64::from_ne_bytes)
+            };
+            let still = match newest(seen) {
+                Some((at, sequence)) if bytes.len() == BYTES => word(at)? == sequence,
+                _ => true,
+            };
+            if still {
+                return View::from_words(&words_of(&bytes)?);
             }
-            words = next;
         }
         Err(Refusal::Busy)
     }
@@ -122,7 +148,7 @@ impl View {
             config: serde_json::from_str(&config).map_err(|_| Refusal::Damaged("its settings are none"))?,
         };
         let mut devices = Vec::new();
-        if let Some((start, _)) = newest(words) {
+        if let Some((start, _)) = newest(|at| words[at]) {
             let count = usize::try_from(words[start + 1]).ok().filter(|count| *count <= DEVICES);
             let count = count.ok_or(Refusal::Damaged("too many devices"))?;
             for place in 0..count {

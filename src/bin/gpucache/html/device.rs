@@ -63,7 +63,7 @@ impl Device {
         });
         let caps: Vec<_> =
             caps.map(|s| printable(&format!("{}:{} in {}", s.key, s.value, s.source))).collect();
-        let (bars, beyond) = held(device);
+        let (bars, beyond) = held(device, report.process.ended_by.moment());
         Self {
             ordinal: device.ordinal,
             name: printable(&device.name),
@@ -76,7 +76,7 @@ impl Device {
             sizes: sizes(&device.size_histogram),
             counts: counts(device),
             times: times(device),
-            pieces: pieces(device),
+            pieces: pieces(device, report.process.ended_by.moment()),
             ooms: device.fragmentation.at_oom.iter().map(|oom| failed(device, oom)).collect(),
             oom_count: device.counts.oom,
             external: external(device),
@@ -124,7 +124,7 @@ fn heads(device: &DeviceReport) -> Vec<(String, &'static str, String)> {
 }
 
 /// Bars for the peak and the end, and a word about a cap that is beyond them.
-fn held(device: &DeviceReport) -> (Vec<Bar>, String) {
+fn held(device: &DeviceReport, last: &'static str) -> (Vec<Bar>, String) {
     let (reserved, allocated) = (device.reserved_bytes.current, device.allocated_bytes.current);
     let (requested, external) = (device.requested_bytes.current, device.external_bytes.current);
     let most = device.peak.map_or(0, |peak| peak.reserved_bytes + peak.external_bytes);
@@ -146,7 +146,7 @@ fn held(device: &DeviceReport) -> (Vec<Bar>, String) {
         let p = [("outside", "outside the pool", device.external_bytes.peak)];
         bars.push(bar("most outside the pool", &p, width, device.limit_bytes));
     }
-    bars.push(bar("at the end", &parts(requested, allocated, reserved, external), width, device.limit_bytes));
+    bars.push(bar(last, &parts(requested, allocated, reserved, external), width, device.limit_bytes));
     let what = if device.is_capped() { "The cap of" } else { "The device's" };
     let beyond = if device.limit_bytes > width {
         let times = device.limit_bytes as f64 / width as f64;
@@ -210,7 +210,7 @@ fn times(device: &DeviceReport) -> Vec<(&'static str, String, String, String)> {
         .collect()
 }
 
-fn pieces(device: &DeviceReport) -> Vec<Pieces> {
+fn pieces(device: &DeviceReport, last: &'static str) -> Vec<Pieces> {
     let one = |moment, fragmentation: f64, free: u64, largest: u64| Pieces {
         moment,
         fragmentation: format!("{fragmentation:.2}"),
@@ -226,7 +226,7 @@ fn pieces(device: &DeviceReport) -> Vec<Pieces> {
     let free = device.reserved_bytes.current.saturating_sub(device.allocated_bytes.current);
     if free > 0 {
         let largest = device.largest_free_block_bytes;
-        pieces.push(one("at the end", device.fragmentation.at_exit, free, largest));
+        pieces.push(one(last, device.fragmentation.at_exit, free, largest));
     }
     pieces
 }

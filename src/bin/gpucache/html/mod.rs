@@ -52,11 +52,8 @@ struct Verdict {
 pub fn page(loaded: &Loaded, outcome: Option<&str>) -> String {
     let report = &loaded.report;
     let process = &report.process;
-    let mut facts = vec![
-        format!("process {}", process.pid),
-        duration(process.duration_s),
-        format!("ended by {}", process.ended_by.as_str()),
-    ];
+    let mut facts =
+        vec![format!("process {}", process.pid), duration(process.duration_s), process.ended_by.in_words()];
     facts.extend(outcome.map(str::to_owned));
     let (defaults, set) = report.config.iter().cloned().partition(|setting| setting.source == DEFAULT_SOURCE);
     let page = Page {

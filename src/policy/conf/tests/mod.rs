@@ -374,7 +374,7 @@ fn unknown_variables_warn_with_the_nearest() {
             "unknown variable GPUCACHE_CONFIG; did you mean GPUCACHE_CONF?",
             "unknown variable GPUCACHE_REPROT; did you mean GPUCACHE_REPORT?",
             "unknown variable GPUCACHE_XYZZY; known are GPUCACHE_CONF, GPUCACHE_REPORT, GPUCACHE_PROM, \
-             GPUCACHE_ALERT_FILE, GPUCACHE_LOG, GPUCACHE_DISABLE",
+             GPUCACHE_ALERT_FILE, GPUCACHE_ALERT_COMMAND, GPUCACHE_LOG, GPUCACHE_DISABLE",
         ]
     );
 }

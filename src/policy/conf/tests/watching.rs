@@ -54,3 +54,14 @@ fn alarms_that_are_none_are_errors_that_say_why() {
     assert!(the_error(&own(&many)).contains("17 are too many"));
     assert!(the_error(&read(&[("GPUCACHE_ALERT_FILE", "off/")])).contains("GPUCACHE_ALERT_FILE"));
 }
+
+#[test]
+fn any_text_is_a_command() {
+    let command = "mail -s 'GPU, near the cap' me@example.org; true";
+    let parsed = read(&[("GPUCACHE_ALERT_COMMAND", command), ("GPUCACHE_CONF", "alert:[held:0.9]")]);
+    assert_eq!((parsed.conf.alert_command(), &parsed.warnings[..]), (Some(command), &[][..]));
+    assert_eq!(good("").alert_command(), None);
+    assert_eq!(read(&[("GPUCACHE_ALERT_COMMAND", "  ")]).conf.alert_command(), None);
+    let idle = read(&[("GPUCACHE_ALERT_COMMAND", "true")]);
+    assert!(idle.warnings[0].contains("no effect without an alarm"), "{:?}", idle.warnings);
+}

@@ -1,0 +1,119 @@
+//! `gpucache ctl`: what running processes do when they are asked, and what is said where they do not.
+
+use super::harness::talk::Talk;
+use super::harness::{MIB, Outcome, Program};
+use super::{rows, tool_beside, top_once};
+use std::fs;
+
+/// A program that allocates and frees without end.
+fn busy(name: &str, conf: &str) -> Talk {
+    let program = Program::new("talker").preload().conf(conf).report_to("now.json");
+    let mut talk = Talk::new(&program, name);
+    // The last keeps memory for small blocks, which the churn lives on under any cap.
+    talk.tell("alloc 100 4").tell("free 2").tell("alloc 1 1").say("churn");
+    talk
+}
+
+fn ctl(talk: &Talk, words: &[&str]) -> Outcome {
+    let pid = talk.pid().to_string();
+    tool_beside(talk, &[&["ctl", "--wait", "30", &pid], words].concat()).run()
+}
+
+#[test]
+fn a_busy_process_does_what_it_is_asked() {
+    let mut talk = busy("ctl", "memory_limit:1GiB");
+    let emptied = ctl(&talk, &["empty-cache"]);
+    let given: f64 = emptied.ok().stdout.split_whitespace().nth(2).unwrap().parse().unwrap();
+    assert!(
+        (200.0..250.0).contains(&given) && emptied.stdout.contains("MiB given back to the driver"),
+        "{emptied}"
+    );
+    let held = rows(&top_once(&talk, &["--json"]))[0]["reserved_bytes"].as_u64().unwrap();
+    assert!((200 * MIB..250 * MIB).contains(&held), "{held}");
+
+    let file = talk.running.as_ref().unwrap().folder.join("now.json");
+    assert!(!file.exists());
+    let written = ctl(&talk, &["report"]);
+    assert!(written.ok().stdout.contains("report written to now.json"), "{written}");
+    assert!(fs::read_to_string(&file).unwrap().contains("\"running\""));
+    ctl(&talk, &["reset-peak"]).ok();
+
+    let limited = ctl(&talk, &["limit", "150MiB"]);
+    assert!(limited.ok().stdout.contains("the cap of GPU 0 is 150.00 MiB; 2"), "it holds more: {limited}");
+    assert_eq!(rows(&top_once(&talk, &["--json"]))[0]["limit_bytes"], 150 * MIB);
+    let higher = ctl(&talk, &["limit", "2GiB"]);
+    assert!(higher.ok().stdout.contains("the cap of GPU 0 is 1.00 GiB"), "{higher}");
+    assert!(
+        higher.stderr.contains("2.00 GiB was asked for; a cap cannot be above the configured one"),
+        "{higher}"
+    );
+    let restored = ctl(&talk, &["limit", "none"]);
+    assert!(restored.ok().stdout.contains("1.00 GiB") && restored.stderr.is_empty(), "{restored}");
+
+    let refused = ctl(&talk, &["limit", "1GiB", "--device", "7"]);
+    assert_eq!(refused.status.code(), Some(1), "{refused}");
+    assert!(refused.stderr.contains("refused: it has not used that device"), "{refused}");
+    for (wrong, what) in [("1GB", "limit 1GB: "), ("6", "is its unit missing?"), ("--1", "unexpected")] {
+        let run = ctl(&talk, &["limit", wrong]);
+        assert!(run.status.code() == Some(2) && run.stderr.contains(what), "{run}");
+    }
+    fs::write(talk.running.as_ref().unwrap().folder.join("stop"), "").unwrap();
+    talk.finish().ok();
+}
+
+#[test]
+fn a_report_that_is_not_to_be_is_refused() {
+    for (report, what) in
+        [("off", "switch the report off"), ("/no/such/folder/r.json", "could not be written")]
+    {
+        let mut talk = Talk::new(&Program::new("talker").preload().report_to(report), "ctl-no-report");
+        talk.tell("alloc 1 1").say("churn");
+        let run = ctl(&talk, &["report"]);
+        assert_eq!(run.status.code(), Some(1), "{run}");
+        assert!(run.stderr.contains(what), "{run}");
+    }
+}
+
+#[test]
+fn an_idle_process_answers_later_and_a_dead_one_never() {
+    let mut talk = Talk::default("ctl-idle");
+    talk.tell("alloc 8 4").tell("free 2");
+    let pid = talk.pid().to_string();
+    let idle = tool_beside(&talk, &["ctl", &pid, "empty-cache", "--wait", "0.1"]).run();
+    assert_eq!(idle.status.code(), Some(3), "{idle}");
+    assert!(idle.stderr.contains("has not answered within 0.1 s"), "{idle}");
+    talk.tell("pairs 64");
+    assert!(rows(&top_once(&talk, &["--json"]))[0]["reserved_bytes"].as_u64() < Some(32 * MIB), "done since");
+
+    // It ends while it is asked.
+    let asking = tool_beside(&talk, &["ctl", "--wait", "60", &pid, "report"]).start();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    talk.finish().ok();
+    let asked = asking.finish();
+    assert_eq!(asked.status.code(), Some(2), "{asked}");
+    assert!(asked.stderr.contains("has ended without an answer"), "{asked}");
+
+    let mut talk = Talk::default("ctl-killed");
+    talk.tell("alloc 8 1");
+    let pid = talk.pid().to_string();
+    talk.kill();
+    let dead = tool_beside(&talk, &["ctl", &pid, "report"]).run();
+    assert_eq!(dead.status.code(), Some(2), "{dead}");
+    assert!(dead.stderr.contains("was killed or has crashed; `gpucache report"), "{dead}");
+}
+
+#[test]
+fn of_several_devices_one_must_be_named() {
+    let program = Program::new("talker").preload().sim("DEVICES", "2");
+    let mut talk = Talk::new(&program, "ctl-devices");
+    talk.tell("alloc 8 1").tell("device 1").tell("alloc 16 1").say("churn");
+    let unnamed = ctl(&talk, &["limit", "100MiB"]);
+    assert_eq!(unnamed.status.code(), Some(2), "{unnamed}");
+    assert!(unnamed.stderr.contains("uses the devices 0, 1; name one with --device"), "{unnamed}");
+    let named = ctl(&talk, &["limit", "100MiB", "--device", "1"]);
+    assert!(named.ok().stdout.contains("the cap of GPU 1 is 100.00 MiB"), "{named}");
+    let limits = rows(&top_once(&talk, &["--json", "--sort", "device"]));
+    let limits: Vec<_> =
+        limits.iter().map(|row| (row["device"].as_u64(), row["limit_bytes"].as_u64())).collect();
+    assert_eq!(limits, [(Some(1), Some(100 * MIB)), (Some(0), None)], "a row for each");
+}
