@@ -7,7 +7,7 @@ use super::types::{CuResult, DevicePtr};
 use crate::driver::books::DeviceBooks;
 use crate::driver::external::{Entry, charged};
 use crate::life::contexts::{self, LEDGER, Life, give_up, write_down};
-use crate::life::process;
+use crate::life::{history, process};
 use crate::pool::{Claim, Freed, local};
 use crate::stats::ExternalKind;
 use std::ffi::c_uint;
@@ -25,6 +25,9 @@ pub unsafe fn alloc(address: *mut DevicePtr, bytes: usize) -> CuResult {
     if let Some(life) = contexts::current().filter(|life| life.server.sticky_error().is_none()) {
         match life.server.alloc(bytes as u64) {
             Ok(served) => {
+                if history::wants(bytes as u64) {
+                    history::allocated(life, served, bytes as u64);
+                }
                 // SAFETY: not null, and the caller's to write.
                 unsafe { *address = served };
                 return CuResult::SUCCESS;
@@ -98,7 +101,13 @@ pub enum Given {
 pub fn give(address: DevicePtr) -> Given {
     match contexts::index().keep(address, local::get) {
         Freed::Kept(kept) => match contexts::by_owner(kept.owner()) {
-            Some(life) => Given::Taken(life.server.keep(kept)),
+            Some(life) => {
+                let (size, requested) = kept.sizes();
+                if history::wants(requested) {
+                    history::freed(kept.owner(), address, requested, size);
+                }
+                Given::Taken(life.server.keep(kept))
+            }
             None => Given::Foreign,
         },
         Freed::Claimed(claimed) => settle(Claim::Claimed(claimed)),
@@ -119,7 +128,12 @@ fn give_locked(address: DevicePtr) -> Given {
 fn settle(claim: Claim) -> Given {
     match claim {
         Claim::Claimed(claimed) => match contexts::by_owner(claimed.owner()) {
-            Some(life) => Given::Taken(life.server.free(claimed)),
+            Some(life) => {
+                if history::wants(claimed.requested()) {
+                    history::freed(claimed.owner(), claimed.addr(), claimed.requested(), claimed.size());
+                }
+                Given::Taken(life.server.free(claimed))
+            }
             None => Given::Foreign,
         },
         Claim::NotLive { owner } | Claim::Interior { owner, .. } | Claim::Ask { owner } => {

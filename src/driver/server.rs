@@ -13,6 +13,7 @@ use super::patience::Patience;
 use super::{Ctx, CuResult, Gpu, is_sticky};
 use crate::policy::Rounding;
 use crate::pool::{Caches, Claim, Claimed, Drain, Epoch, Fit, Heap, Idle, Rules, SMALL_MAX, Usage, local};
+use crate::report::history::What;
 use crate::report::model::{DriverTime, Mapped};
 use crate::report::units::human;
 use crate::stats::{Counts, SizeHistogram};
@@ -312,6 +313,7 @@ impl<G: Gpu> Server<G> {
             returned += self.give_pieces_back(bytes - returned, true);
         }
         if returned > 0 {
+            self.chronicle(What::Trim, 0, returned);
             tracing::debug!("gave {} of idle memory back to the driver", human(returned));
         }
         returned
@@ -331,6 +333,7 @@ impl<G: Gpu> Server<G> {
                 inner.driver_time.frees += 1;
                 inner.driver_time.free_ns += begun.elapsed().as_nanos() as u64;
                 drop(inner);
+                self.chronicle(What::SegmentFree, region.addr, size);
                 (self.books.changed)(self.books.device, Change::Held);
                 size
             }
@@ -380,6 +383,9 @@ impl<G: Gpu> Server<G> {
             return;
         }
         self.fence.leave(self.member.load(Ordering::Acquire));
+        if give_back {
+            self.chronicle_end();
+        }
         let reserved = {
             let mut inner = self.inner.lock();
             inner.heap.reserved().current + std::mem::take(&mut inner.stranded)

@@ -44,6 +44,8 @@ impl Bench {
             reclaimable: |_| 0,
             usage: |_| crate::pool::Usage::default(),
             changed: |_, _| (),
+            failed: |_, _| (),
+            chronicle: None,
             device: 0,
             name: String::new(),
         }));
