@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use super::advice::{Advice, advise};
+use super::failure;
 use super::model::{DEFAULT_SOURCE, DeviceReport, EndedBy, Live, Mapped, OomMoment, POOL, Phase, Report};
 use super::units::{counted, duration, grouped, human, microseconds, printable};
 
@@ -85,6 +86,16 @@ fn device_lines(out: &mut String, report: &Report, device: &DeviceReport, advice
         for oom in device.fragmentation.at_oom.iter().take(1) {
             line(out, "", &out_of_memory(oom));
             line(out, "", &what_would_do(device, oom));
+            if let Some(told) = &oom.circumstances {
+                line(
+                    out,
+                    "",
+                    &format!("asked by {}; in use were {}", failure::who(told), failure::live(told)),
+                );
+            }
+            for obstacle in failure::obstacles(device, oom) {
+                line(out, "", &obstacle);
+            }
         }
     }
     if device.counts.invalid_free > 0 {
