@@ -97,19 +97,18 @@ impl<G: Gpu> Server<G> {
         }
     }
 
-    /// Tells that the pool holds more than ever, and draws how that lies: `before` is the mark that was the highest.
+    /// The pool holds as much as ever or more: tells of a mark above `before`, and draws how the memory lies.
     pub(super) fn chronicle_peak(&self, inner: &Inner, usage: &Usage, before: u64) {
         let Some(chronicle) = &self.books.chronicle else { return };
         let reserved = usage.reserved.current;
-        if reserved <= before {
-            return;
-        }
         let allocated = usage.allocated.current;
-        let note = Note { what: What::Peak, pool: self.owner, address: 0, bytes: before, allocated };
-        (chronicle.tell)(self.books, note);
+        if reserved > before {
+            let note = Note { what: What::Peak, pool: self.owner, address: 0, bytes: before, allocated };
+            (chronicle.tell)(self.books, note);
+        }
         // Never waited for: another pool of the device is being drawn.
         let Some(mut peak) = chronicle.peak.try_lock() else { return };
-        let due = if usage.live_blocks <= DRAWN_EACH_TIME { 1 } else { peak.0 / RISE };
+        let due = if usage.live_blocks <= DRAWN_EACH_TIME { 0 } else { peak.0 / RISE };
         if reserved >= peak.0 + due {
             let (drawn, map) = &mut *peak;
             *drawn = reserved;

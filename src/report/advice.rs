@@ -12,7 +12,7 @@
 //! | [`Rule::CollectLater`] | a threshold is set and one in ten allocations or more had to go to the driver after a collection | a higher threshold, or none |
 //! | [`Rule::DropFreeSync`] | `free_sync:True` is set and at least a thousand frees waited for the device | leaving it out, if the program does not rely on it |
 
-use super::failure::within_a_range;
+use super::failure::{room, within_a_range};
 use super::model::{DEFAULT_SOURCE, DeviceReport, OomMoment, POOL, Report, Setting};
 use super::units::{counted, grouped, human};
 
@@ -114,12 +114,15 @@ fn expand(device: &DeviceReport, config: &[Setting]) -> Option<String> {
     };
     let oom = device.fragmentation.at_oom.iter().find(served)?;
     let pages = oom.circumstances.as_ref()?.free_page_bytes;
+    let added = match room(oom) {
+        0 => String::new(),
+        bytes => format!(", and {} could be added", human(bytes)),
+    };
     Some(format!(
-        "expandable_segments:True: of the {} free in the pool {} are whole pages, which it would have put together for \
-         the {} that failed",
-        human(oom.free_bytes),
-        human(pages),
+        "expandable_segments:True, which would have served the {} that failed: {} of the {} free are whole pages{added}",
         human(oom.requested_bytes),
+        human(pages),
+        human(oom.free_bytes),
     ))
 }
 

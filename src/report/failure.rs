@@ -227,8 +227,8 @@ mod tests {
                 "  in use: 7 blocks: 4 × 1.00 GiB, 2 × 512.00 MiB, 1 of other sizes",
                 "  free in the pool: 3.00 GiB in 9 pieces, the largest 512.00 MiB (fragmentation 0.83)",
                 "  try memory_limit:9216MiB at least, for 1 request refused under the cap of 8.00 GiB",
-                "  try expandable_segments:True: of the 3.00 GiB free in the pool 2.00 GiB are whole pages, which it would have put \
-                 together for the 1.00 GiB that failed",
+                "  try expandable_segments:True, which would have served the 1.00 GiB that failed: 2.00 GiB of the 3.00 GiB free \
+                 are whole pages",
                 "  try max_split_size_mb:1024 keeps large blocks whole: 1.00 GiB failed with 3.00 GiB free, the largest piece \
                  512.00 MiB",
             ]

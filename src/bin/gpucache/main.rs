@@ -17,6 +17,7 @@
 //! | `figures.rs` | the figures that reports are compared by, each with its unit |
 //! | `show.rs`, `diff.rs`, `merge.rs` | one report, two, many |
 //! | `html/` | the page |
+//! | `export/` | the history in forms that other tools show |
 //! | `doctor/` | whether the library would work here, and on a given program |
 //! | `place.rs` | where the library is |
 //! | `emit.rs` | completions and manual pages, made from the grammar |
@@ -41,6 +42,7 @@ mod args;
 mod diff;
 mod doctor;
 mod emit;
+mod export;
 mod failure;
 mod figures;
 mod html;
