@@ -189,7 +189,7 @@ fn nothing_changes_for_a_program_whose_history_is_kept() {
     let program = |name: &str| Program::new(name).env("GPUCACHE_CONF", "history:128,history_min:1");
     for run in [
         same_with_and_without(&program("mixture").arg("3").arg("1")),
-        same_with_and_without(&program("capture")),
+        program("capture").preload().run(),
         same_with_and_without(&program("train").arg("20")),
         same_with_and_without(&program("contexts")),
     ] {
