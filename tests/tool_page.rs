@@ -103,7 +103,7 @@ fn a_history_is_drawn_in_a_browser() {
     let library = build::library();
     let conf = ["--limit", "80MiB", "--conf", "history:1000", "--html", "page.html"];
     let words = ["run", "--lib", library.to_str().unwrap()].into_iter().chain(conf);
-    let program = words.fold(Program::at(TOOL).text_report(), |program, word| program.arg(word));
+    let program = words.fold(Program::at(TOOL).text_report(), Program::arg);
     let seq = build::programs().join("bin/seq");
     let run = program.arg(seq.to_str().unwrap()).arg("a60m f0 a10m*6 s f1 f3 f5 a30m F w a512*40 a70m").run();
     let dom = opened(&browser, &run.folder.join("page.html"), &run.folder);
@@ -114,8 +114,8 @@ fn a_history_is_drawn_in_a_browser() {
         "In use: 3 blocks: 3 × 10.00 MiB.",
         "expandable_segments:True, which would have served the 30.00 MiB that failed",
         "Over time GPU 0",
-        "allocations 8",
-        "out of memory 1",
+        "allocations 7",
+        "out of memory 2 0.0",
         "GPU 0 at the high-water mark",
         "GPU 0 at out of memory 1: 30.00 MiB asked, after 0.0 s 1 segment, 60.00 MiB: 30.00 MiB allocated",
         "GPU 0 at the end",

@@ -8,7 +8,7 @@ use crate::driver::books::DeviceBooks;
 use crate::driver::external::{Entry, charged};
 use crate::life::contexts::{self, LEDGER, Life, give_up, write_down};
 use crate::life::{history, process};
-use crate::pool::{Claim, Freed, local};
+use crate::pool::{Claim, Freed, Kept, local};
 use crate::stats::ExternalKind;
 use std::ffi::c_uint;
 
@@ -25,11 +25,11 @@ pub unsafe fn alloc(address: *mut DevicePtr, bytes: usize) -> CuResult {
     if let Some(life) = contexts::current().filter(|life| life.server.sticky_error().is_none()) {
         match life.server.alloc(bytes as u64) {
             Ok(served) => {
-                if history::wants(bytes as u64) {
-                    history::allocated(life, served, bytes as u64);
-                }
                 // SAFETY: not null, and the caller's to write.
                 unsafe { *address = served };
+                if history::wants(bytes as u64) {
+                    history::allocated(served, bytes as u64);
+                }
                 return CuResult::SUCCESS;
             }
             Err(CuResult::NOT_SUPPORTED) => {}
@@ -101,18 +101,23 @@ pub enum Given {
 pub fn give(address: DevicePtr) -> Given {
     match contexts::index().keep(address, local::get) {
         Freed::Kept(kept) => match contexts::by_owner(kept.owner()) {
-            Some(life) => {
-                let (size, requested) = kept.sizes();
-                if history::wants(requested) {
-                    history::freed(kept.owner(), address, requested, size);
-                }
-                Given::Taken(life.server.keep(kept))
-            }
+            // Told at the end of this function or nowhere: a call in its middle would cost every free.
+            Some(life) if history::wants(kept.sizes().1) => give_told(life, address, kept),
+            Some(life) => Given::Taken(life.server.keep(kept)),
             None => Given::Foreign,
         },
         Freed::Claimed(claimed) => settle(Claim::Claimed(claimed)),
         Freed::No => give_locked(address),
     }
+}
+
+/// The same of a block that is already claimed for the thread's cache, and whose free is an event.
+#[cold]
+#[inline(never)]
+fn give_told(life: &Life, address: DevicePtr, kept: Kept<'_>) -> Given {
+    let (size, requested) = kept.sizes();
+    history::freed(kept.owner(), address, requested, size);
+    Given::Taken(life.server.keep(kept))
 }
 
 #[inline(never)]

@@ -47,15 +47,14 @@ pub unsafe extern "C" fn malloc(address: *mut u64, bytes: usize, caller: usize) 
             if life.server.sticky_error().is_some() {
                 return None;
             }
-            let served = life.server.try_hit(bytes as u64)?;
-            if history::wants(bytes as u64) {
-                history::allocated(life, served, bytes as u64);
-            }
-            Some(served)
+            life.server.try_hit(bytes as u64)
         });
         if let Some(Some(served)) = served {
             // SAFETY: not null, and the caller's to write.
             unsafe { *address = served };
+            if history::wants(bytes as u64) {
+                return told(served, bytes as u64);
+            }
             return SUCCESS;
         }
     }
@@ -65,6 +64,14 @@ pub unsafe extern "C" fn malloc(address: *mut u64, bytes: usize, caller: usize) 
             address, bytes,
         )
     }
+}
+
+/// Tells the history of a block that has been handed out; at the end of the call, so that others do not pay for it.
+#[cold]
+#[inline(never)]
+fn told(served: u64, bytes: u64) -> c_int {
+    shield(|| history::allocated(served, bytes));
+    SUCCESS
 }
 
 /// `cudaFree`, with the address that the caller returns to.

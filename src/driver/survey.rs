@@ -29,7 +29,7 @@ impl Survey {
             let free = matches!(block.state, BlockState::Pending | BlockState::Clean);
             if !free || block.region_start != region || block.start != to {
                 self.close(from, to);
-                (from, to, region) = (block.start, block.start, block.region_start);
+                (from, region) = (block.start, block.region_start);
             }
             if free {
                 to = block.start + block.size;

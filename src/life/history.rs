@@ -12,8 +12,7 @@
 //! and would push everything else out of the ring within moments, and below that most requests are served by their thread's
 //! cache, in less time than an event takes. With no history the hooks make one comparison, which nothing passes.
 
-use super::contexts::{self, Life};
-use super::{phases, process, scratch};
+use super::{contexts, phases, process, scratch};
 use crate::driver::books::DeviceBooks;
 use crate::driver::chronicle::{Chronicle, Note};
 use crate::policy::Conf;
@@ -87,7 +86,8 @@ fn tell(books: &DeviceBooks, note: Note) {
 /// The program has got a block.
 #[cold]
 #[inline(never)]
-pub fn allocated(life: &Life, address: u64, bytes: u64) {
+pub fn allocated(address: u64, bytes: u64) {
+    let Some(life) = contexts::current() else { return };
     let (pool, allocated) = (life.server.owner(), life.server.passing_use());
     tell(life.server.books(), Note { what: What::Alloc, pool, address, bytes, allocated });
 }

@@ -61,7 +61,8 @@ pub fn line(text: &str) {
 /// Writes several lines at once: those of other processes come before or after.
 pub fn lines(texts: &[String]) {
     let pid = std::process::id();
-    raw(&texts.iter().map(|text| format!("gpucache[{pid}]: {text}\n")).collect::<String>());
+    let all: Vec<String> = texts.iter().map(|text| format!("gpucache[{pid}]: {text}\n")).collect();
+    raw(&all.concat());
 }
 
 /// Writes `text` as it is. A closed stderr is not an error worth a word, and there would be nowhere to say it.

@@ -5,9 +5,12 @@ use super::advice::advise;
 use super::model::{DeviceReport, EndedBy, OomMoment, POOL, Process, Report, SCHEMA_VERSION, Setting};
 use super::units::{counted, duration, human, printable};
 use serde::{Deserialize, Serialize};
+use std::fmt::Write;
 
 /// The size of a driver's page.
 const PAGE: u64 = 2 << 20;
+/// Sizes of what was in use that are said on stderr.
+const SIZES_SAID: usize = 4;
 
 /// What else there is to know of a moment at which a request failed. The figures are those of all pools of the device.
 /// Where call sites of what is live are known, they belong here, beside `live_sizes`.
@@ -62,26 +65,29 @@ pub fn within_a_range(oom: &OomMoment) -> Option<u64> {
 
 /// Who asked, and when: `thread 4242 (python) in phase "train", after 12.0 s`.
 pub fn who(told: &Circumstances) -> String {
+    // Writing to a string cannot fail.
     let mut text = format!("thread {}", told.thread);
     if !told.thread_name.is_empty() {
-        text.push_str(&format!(" ({})", printable(&told.thread_name)));
+        let _ = write!(text, " ({})", printable(&told.thread_name));
     }
     if !told.phase.is_empty() {
-        text.push_str(&format!(" in phase \"{}\"", printable(&told.phase)));
+        let _ = write!(text, " in phase \"{}\"", printable(&told.phase));
     }
-    text + &format!(", after {}", duration(told.at_s))
+    let _ = write!(text, ", after {}", duration(told.at_s));
+    text
 }
 
-/// What was in use, by size: `5 blocks: 3 × 200.00 MiB, 2 × 1.00 MiB`.
-pub fn live(told: &Circumstances) -> String {
+/// What was in use, by so many sizes at most: `5 blocks: 3 × 200.00 MiB, 2 × 1.00 MiB`.
+pub fn live(told: &Circumstances, most: usize) -> String {
     let mut text = counted(told.live_blocks, "block");
-    for (i, size) in told.live_sizes.iter().enumerate() {
+    let shown = &told.live_sizes[..told.live_sizes.len().min(most)];
+    for (i, size) in shown.iter().enumerate() {
         let separator = if i == 0 { ": " } else { ", " };
-        text.push_str(&format!("{separator}{} × {}", size.count, human(size.bytes)));
+        let _ = write!(text, "{separator}{} × {}", size.count, human(size.bytes));
     }
-    let rest = told.live_blocks.saturating_sub(told.live_sizes.iter().map(|size| size.count).sum());
+    let rest = told.live_blocks.saturating_sub(shown.iter().map(|size| size.count).sum());
     if rest > 0 {
-        text.push_str(&format!(", {rest} of other sizes"));
+        let _ = write!(text, ", {rest} of other sizes");
     }
     text
 }
@@ -130,7 +136,7 @@ pub fn message(device: &DeviceReport, oom: &OomMoment, config: &[Setting]) -> Ve
         human(room(oom)),
     ));
     if let Some(told) = oom.circumstances.as_ref().filter(|told| told.live_blocks > 0) {
-        lines.push(format!("  in use: {}", live(told)));
+        lines.push(format!("  in use: {}", live(told, SIZES_SAID)));
     }
     if oom.kind == POOL && oom.free_bytes > 0 {
         let pieces = oom.circumstances.as_ref().map_or(0, |told| told.free_pieces);

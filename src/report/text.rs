@@ -17,7 +17,7 @@ const COMMAND_SHOWN: usize = 80;
 /// Most phases that are listed.
 const PHASES_SHOWN: usize = 8;
 
-/// Most sizes of never-freed blocks that are listed.
+/// Most sizes of never-freed blocks, and of those in use when memory ran out, that are listed.
 const SIZES_SHOWN: usize = 3;
 
 /// The report as lines of text, each ended by a newline; the first begins with `gpucache[PID]:`.
@@ -90,7 +90,11 @@ fn device_lines(out: &mut String, report: &Report, device: &DeviceReport, advice
                 line(
                     out,
                     "",
-                    &format!("asked by {}; in use were {}", failure::who(told), failure::live(told)),
+                    &format!(
+                        "asked by {}; in use were {}",
+                        failure::who(told),
+                        failure::live(told, SIZES_SHOWN)
+                    ),
                 );
             }
             for obstacle in failure::obstacles(device, oom) {

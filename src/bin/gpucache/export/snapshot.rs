@@ -150,7 +150,7 @@ fn entries(report: &Report, device: &DeviceReport, history: &History) -> Vec<Ent
             }
             What::Free => entries.extend([entry("free_requested"), entry("free_completed")]),
             What::Oom => {
-                entries.push(Entry { addr: None, device_free: Some(free_at(device, &step)), ..entry("oom") })
+                entries.push(Entry { addr: None, device_free: Some(free_at(device, &step)), ..entry("oom") });
             }
             What::Trim | What::Collect | What::Barrier | What::Peak | What::Phase => {}
         }

@@ -254,7 +254,7 @@ fn failed(device: &DeviceReport, oom: &OomMoment) -> Oom {
         facts.extend(told.others_bytes.map(|bytes| ("held by others", human(bytes))));
         about.insert(0, format!("Asked by {}.", failure::who(told)));
         if told.live_blocks > 0 {
-            about.insert(1, format!("In use: {}.", failure::live(told)));
+            about.insert(1, format!("In use: {}.", failure::live(told, usize::MAX)));
         }
     }
     let enough = oom.sufficient_limit_bytes;

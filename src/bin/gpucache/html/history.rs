@@ -13,7 +13,7 @@ pub struct Timeline {
     pub device: u32,
     pub charts: Vec<Chart>,
     /// What is not here.
-    pub lost: String,
+    pub missing: String,
 }
 
 /// A chart, 1000 wide and [`HEIGHT`] high.
@@ -54,7 +54,7 @@ const ROWS: [(&str, &str, &[What]); 7] = [
     ("out of memory", "asked", &[What::Oom]),
     ("high-water marks", "used", &[What::Peak]),
     ("got from the driver", "rounding", &[What::SegmentAlloc, What::SegmentMap]),
-    ("given back", "cached", &[What::SegmentFree, What::SegmentUnmap]),
+    ("given back", "line", &[What::SegmentFree, What::SegmentUnmap]),
     ("waits on the device", "outside", &[What::Barrier]),
     ("allocations", "used", &[What::Alloc]),
     ("frees", "rounding", &[What::Free]),
@@ -101,16 +101,16 @@ fn timeline(device: &DeviceReport, history: &History) -> Option<Timeline> {
         let recent: Vec<Reading> = all.iter().copied().filter(|reading| reading.at >= since).collect();
         charts.extend(chart("the time of the events", device, history, &recent, &events));
     }
-    let lost = match history.lost {
+    let missing = match history.lost {
         0 => String::new(),
-        lost => format!(
+        count => format!(
             "The first {} of {} were not kept: there is room for {}. A larger history reaches further back.",
-            grouped(lost),
+            grouped(count),
             counted(history.recorded, "event"),
             grouped(history.capacity)
         ),
     };
-    Some(Timeline { device: device.ordinal, charts, lost })
+    Some(Timeline { device: device.ordinal, charts, missing })
 }
 
 fn chart(
@@ -160,10 +160,15 @@ fn chart(
         most: human(top),
         cap: (device.is_capped() && device.limit_bytes <= top)
             .then(|| HEIGHT - share(device.limit_bytes as f64, top as f64) * HEIGHT / 1000.0),
-        from: duration(first),
-        to: duration(last),
+        from: moment(first, last - first),
+        to: moment(last, last - first),
         rows: rows(history, events, first, last),
     })
+}
+
+/// A moment as exactly as its chart needs it.
+fn moment(at: f64, within: f64) -> String {
+    if within < 10.0 { format!("{at:.3} s") } else { duration(at) }
 }
 
 fn rows(history: &History, events: &[&Event], first: f64, last: f64) -> Vec<Row> {
@@ -259,7 +264,7 @@ mod tests {
         assert_eq!((timelines.len(), timelines[0].charts.len()), (1, 1));
         let steps = "0,300 0,300.0 0,150.0 0,150.0 500,150.0 500,0.0 500,0.0 1000,0.0 1000,0.0 1000,0.0 1000,0.0 1000,300";
         assert_eq!(chart.reserved, steps);
-        assert_eq!((chart.most.as_str(), chart.to.as_str(), chart.cap), ("100 B", "2.0 s", None));
+        assert_eq!((chart.most.as_str(), chart.to.as_str(), chart.cap), ("100 B", "2.000 s", None));
         let rows: Vec<_> = chart.rows.iter().map(|row| (row.label, row.count.as_str())).collect();
         assert_eq!(rows, [("got from the driver", "2"), ("waits on the device", "1")]);
         assert!(chart.rows[0].ticks[1].2.contains("1.000 s: 100 B"));
@@ -273,7 +278,7 @@ mod tests {
         let timelines = timelines(&with(events, vec![sample(0.0), sample(5.0)]));
         let titles: Vec<_> =
             timelines[0].charts.iter().map(|chart| (chart.title, chart.from.as_str())).collect();
-        assert_eq!(titles, [("the whole time", "0.0 s"), ("the time of the events", "9.0 s")]);
+        assert_eq!(titles, [("the whole time", "0.0 s"), ("the time of the events", "9.000 s")]);
         let phases = &timelines[0].charts[1].rows[0];
         assert_eq!(phases.ticks, [(0.0, 999.0, "train, 1.0 s".to_owned())]);
     }
