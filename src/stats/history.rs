@@ -311,6 +311,9 @@ mod tests {
         assert!((4..=8).contains(&all.len()), "{all:?}");
         assert_eq!(all[0].at, 0, "{all:?}");
         assert!(all.last().unwrap().at > 5_000, "{all:?}");
+        let times: Vec<u64> = all.iter().step_by(2).map(|reading| reading.at).collect();
+        let gaps: Vec<u64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(gaps.iter().all(|gap| *gap == gaps[0]), "as far from each other everywhere: {gaps:?}");
         assert!(all.chunks(2).all(|pair| pair[0].at == pair[1].at && pair[0].device != pair[1].device));
     }
 
