@@ -97,6 +97,7 @@ fn a_marked_phase_is_an_event_and_names_what_follows() {
     let rows = history["events"].as_array().unwrap();
     assert!(rows.iter().any(|row| row[1] == "phase" && row[place] == 2), "{run}");
     assert!(rows.iter().any(|row| row[1] == "alloc" && row[place].as_u64() > Some(0)), "{run}");
+    assert!(run.stderr.contains("(pool) by thread") && run.stderr.contains("in phase \"load\""), "{run}");
 }
 
 #[test]
@@ -203,6 +204,16 @@ fn without_the_setting_there_is_no_history() {
     run.ok();
     assert!(run.json()["history"].is_null() && run.device(0)["segments"].is_null(), "{run}");
     assert!(run.device(0)["map_at_peak"].is_null(), "{run}");
+}
+
+#[test]
+fn a_report_as_text_says_where_the_history_would_be() {
+    let run = Program::new("seq").arg("a24m*2").preload().conf("history:100").text_report().run();
+    run.ok();
+    assert!(
+        run.stderr.contains("note: the history is in a report as JSON only: GPUCACHE_REPORT=FILE"),
+        "{run}"
+    );
 }
 
 #[test]

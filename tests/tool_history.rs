@@ -47,6 +47,11 @@ fn a_trace_has_counters_instants_and_phases() {
     );
     assert_eq!(of("i", "out of memory: 30.00 MiB asked").len(), 1, "{trace}");
     assert_eq!(of("i", "segment of 60.00 MiB").len(), 2, "got and given back: {trace}");
+    let shown = tool(&["report", run.folder.join("report.json").to_str().unwrap()]).run();
+    assert!(
+        shown.stdout.contains("  history: ") && shown.stdout.contains(" samples since the start\n"),
+        "{shown}"
+    );
     assert!(of("M", "process_name")[0]["args"]["name"].as_str().unwrap().contains("seq"), "{trace}");
 
     let run = with_history("history:1000", &["api", "use"]);

@@ -81,7 +81,12 @@ pub fn write(ended_by: EndedBy) {
     let Some(conf) = process::conf() else { return };
     match conf.report() {
         ReportTarget::Off => {}
-        ReportTarget::Stderr => say::raw(&to_text(&gather(ended_by))),
+        ReportTarget::Stderr => {
+            if history::is_kept() {
+                notes::add("the history is in a report as JSON only: GPUCACHE_REPORT=FILE".to_owned());
+            }
+            say::raw(&to_text(&gather(ended_by)));
+        }
         ReportTarget::File(template) => {
             let path = expand(template);
             let report = gather_all(ended_by);
@@ -267,6 +272,8 @@ pub(super) fn moment(oom: &Oom, map: bool) -> OomMoment {
         Some(kind) => footprint(kind, oom.requested),
         None => oom.requested.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX),
     };
+    // For memory outside the pool, idle memory is only given back where that could be enough.
+    let idle = if outside.is_some() { oom.usage.idle } else { 0 };
     OomMoment {
         kind: oom.kind.to_owned(),
         requested_bytes: oom.requested,
@@ -278,7 +285,7 @@ pub(super) fn moment(oom: &Oom, map: bool) -> OomMoment {
         external_bytes: oom.external,
         limit_bytes: oom.limit,
         driver_free_bytes: oom.driver_free,
-        sufficient_limit_bytes: oom.in_use.saturating_add(growth),
+        sufficient_limit_bytes: oom.in_use.saturating_sub(idle).saturating_add(growth),
         in_use_bytes: oom.in_use,
         circumstances: oom.circumstances.clone(),
         map: if map { oom.map.clone() } else { None },

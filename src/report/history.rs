@@ -2,6 +2,7 @@
 //! memory ran out. What there are many of stands in the JSON as a row, a list in place of an object, so that a report with
 //! a hundred thousand events can still be read and mailed.
 
+use super::units::{counted, duration, grouped};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -102,6 +103,24 @@ pub struct History {
     /// Readings over the whole life of the process, by time: where there are too many, every other one is dropped, and half as
     /// many taken from then on.
     pub samples: Vec<Sample>,
+}
+
+impl History {
+    /// How much of it there is, in words.
+    pub fn summary(&self) -> String {
+        let events = match self.lost {
+            0 => counted(self.recorded, "event"),
+            lost => {
+                format!("the last {} of {}", grouped(self.recorded - lost), counted(self.recorded, "event"))
+            }
+        };
+        let since = self.events.first().map_or(0.0, |event| event.at_s);
+        format!(
+            "{events}, from {} on; {} since the start",
+            duration(since),
+            counted(self.samples.len() as u64, "sample")
+        )
+    }
 }
 
 fn names(columns: &[&str]) -> Vec<String> {
@@ -330,6 +349,17 @@ mod tests {
             assert_eq!(What::named(what.as_str()), Some(what));
         }
         assert_eq!(What::named("invented_later"), None);
+    }
+
+    #[test]
+    fn the_summary_says_what_is_missing() {
+        let history = History { recorded: 12_000, lost: 11_000, ..History::default() };
+        assert_eq!(
+            history.summary(),
+            "the last 1,000 of 12,000 events, from 0.0 s on; 0 samples since the start"
+        );
+        let history = History { recorded: 1, ..History::default() };
+        assert_eq!(history.summary(), "1 event, from 0.0 s on; 0 samples since the start");
     }
 
     #[test]

@@ -269,7 +269,8 @@ pub struct OomMoment {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver_free_bytes: Option<u64>,
     /// The lowest cap under which the request would have fitted: what was in use, and what the driver takes for the
-    /// request, whole pages of 2 MiB but for small allocations outside the pool.
+    /// request, whole pages of 2 MiB but for small allocations outside the pool; without what lay idle in the pool, which
+    /// would have made room for memory outside it.
     pub sufficient_limit_bytes: u64,
     /// Bytes held by the process on the device in all.
     #[serde(default)]

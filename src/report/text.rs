@@ -35,6 +35,9 @@ pub fn to_text(report: &Report) -> String {
     } else {
         out.push_str(" used CUDA but allocated no device memory\n");
     }
+    if let Some(history) = &report.history {
+        let _ = writeln!(out, "  history: {}", history.summary());
+    }
     for note in &report.notes {
         let _ = writeln!(out, "  note: {}", printable(note));
     }
