@@ -16,8 +16,8 @@
 //! too many, every other one is dropped and half as many are taken from then on, so they always reach back to the start.
 
 use crate::report::history::What;
+use crate::sync::{AtomicU64, Ordering, fence};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Something that happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct Happening {
 }
 
 impl Happening {
-    fn words(&self) -> [u64; 7] {
+    fn words(&self) -> [u64; WORDS] {
         let kind = u64::from(self.what as u8)
             | u64::from(self.device) << 8
             | u64::from(self.pool) << 16
@@ -53,7 +53,7 @@ impl Happening {
         [self.at, kind, self.bytes, self.address, self.reserved, self.allocated, self.external]
     }
 
-    fn from_words(words: [u64; 7]) -> Option<Happening> {
+    fn from_words(words: [u64; WORDS]) -> Option<Happening> {
         let [at, kind, bytes, address, reserved, allocated, external] = words;
         let what = What::ALL.into_iter().find(|what| *what as u64 == kind & 0xff)?;
         let (device, pool, phase) = ((kind >> 8) as u8, (kind >> 16) as u16, (kind >> 32) as u16);
@@ -61,16 +61,53 @@ impl Happening {
     }
 }
 
-#[derive(Default)]
+/// Words of an event.
+const WORDS: usize = 7;
+
 #[repr(align(64))]
-struct Slot {
+struct Slot<const N: usize> {
     state: AtomicU64,
-    words: [AtomicU64; 7],
+    words: [AtomicU64; N],
+}
+
+impl<const N: usize> Slot<N> {
+    fn new() -> Slot<N> {
+        Slot { state: AtomicU64::new(0), words: std::array::from_fn(|_| AtomicU64::new(0)) }
+    }
+
+    /// Writes event `number`, unless a later one is there or another thread is writing: whether it did.
+    fn write(&self, number: u64, words: [u64; N]) -> bool {
+        let before = self.state.load(Ordering::Relaxed);
+        let writing = 2 * number + 1;
+        let mine = before.is_multiple_of(2)
+            && before < writing
+            && self.state.compare_exchange(before, writing, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if mine {
+            // A reader that sees any of the words sees that the slot is being written.
+            fence(Ordering::Release);
+            for (to, word) in self.words.iter().zip(words) {
+                to.store(word, Ordering::Relaxed);
+            }
+            self.state.store(writing + 1, Ordering::Release);
+        }
+        mine
+    }
+
+    /// The words of event `number`, if it is here and stays until they are read.
+    fn read(&self, number: u64) -> Option<[u64; N]> {
+        let holds = |order| self.state.load(order) == 2 * number + 2;
+        if !holds(Ordering::Acquire) {
+            return None;
+        }
+        let words = std::array::from_fn(|at| self.words[at].load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        holds(Ordering::Relaxed).then_some(words)
+    }
 }
 
 /// The ring.
 pub struct Ring {
-    slots: Box<[Slot]>,
+    slots: Box<[Slot<WORDS>]>,
     next: AtomicU64,
     /// Events that gave way to another in their slot.
     given_up: AtomicU64,
@@ -90,7 +127,7 @@ pub struct Recorded {
 impl Ring {
     /// An empty ring for so many events. This is all the memory that it ever takes.
     pub fn new(capacity: usize) -> Ring {
-        let slots = (0..capacity.max(1)).map(|_| Slot::default()).collect();
+        let slots = (0..capacity.max(1)).map(|_| Slot::new()).collect();
         Ring { slots, next: AtomicU64::new(0), given_up: AtomicU64::new(0) }
     }
 
@@ -102,22 +139,9 @@ impl Ring {
     /// Adds an event. Waits for nobody.
     pub fn push(&self, event: &Happening) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let slot = &self.slots[(number % self.slots.len() as u64) as usize];
-        let before = slot.state.load(Ordering::Relaxed);
-        let writing = 2 * number + 1;
-        let mine = before.is_multiple_of(2)
-            && before < writing
-            && slot.state.compare_exchange(before, writing, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        if !mine {
+        if !self.slot(number).write(number, event.words()) {
             self.given_up.fetch_add(1, Ordering::Relaxed);
-            return;
         }
-        // A reader that sees any of the words sees that the slot is being written.
-        fence(Ordering::Release);
-        for (to, word) in slot.words.iter().zip(event.words()) {
-            to.store(word, Ordering::Relaxed);
-        }
-        slot.state.store(writing + 1, Ordering::Release);
     }
 
     /// What is there now. Others may go on adding; what they overwrite meanwhile counts as lost.
@@ -130,14 +154,11 @@ impl Ring {
     }
 
     fn event(&self, number: u64) -> Option<Happening> {
-        let slot = &self.slots[(number % self.slots.len() as u64) as usize];
-        let holds = |order| slot.state.load(order) == 2 * number + 2;
-        if !holds(Ordering::Acquire) {
-            return None;
-        }
-        let words = std::array::from_fn(|at| slot.words[at].load(Ordering::Relaxed));
-        fence(Ordering::Acquire);
-        if holds(Ordering::Relaxed) { Happening::from_words(words) } else { None }
+        self.slot(number).read(number).and_then(Happening::from_words)
+    }
+
+    fn slot(&self, number: u64) -> &Slot<WORDS> {
+        &self.slots[(number % self.slots.len() as u64) as usize]
     }
 }
 
@@ -223,7 +244,55 @@ impl Kept {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    fn words(number: u64) -> [u64; 2] {
+        [number + 10, number + 20]
+    }
+
+    #[test]
+    fn who_reads_while_another_writes_sees_one_event_or_none() {
+        loom::model(|| {
+            let slot = Arc::new(Slot::<2>::new());
+            assert!(slot.write(0, words(0)));
+            let writer = {
+                let slot = Arc::clone(&slot);
+                thread::spawn(move || slot.write(1, words(1)))
+            };
+            let reader = {
+                let slot = Arc::clone(&slot);
+                thread::spawn(move || [slot.read(0), slot.read(1)])
+            };
+            assert!(writer.join().unwrap());
+            let [first, second] = reader.join().unwrap();
+            assert!(first.is_none_or(|seen| seen == words(0)));
+            assert!(second.is_none_or(|seen| seen == words(1)));
+            assert_eq!((slot.read(0), slot.read(1)), (None, Some(words(1))));
+        });
+    }
+
+    #[test]
+    fn of_two_who_write_the_later_stays() {
+        loom::model(|| {
+            let slot = Arc::new(Slot::<2>::new());
+            let write = |number| {
+                let slot = Arc::clone(&slot);
+                thread::spawn(move || slot.write(number, words(number)))
+            };
+            let (earlier, later) = (write(0), write(1));
+            let (earlier, later) = (earlier.join().unwrap(), later.join().unwrap());
+            assert!(earlier || later);
+            assert_eq!(slot.read(1), later.then_some(words(1)));
+            assert_eq!(slot.read(0), (earlier && !later).then_some(words(0)));
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::Arc;
