@@ -17,6 +17,7 @@ use crate::report::model::{
     DeviceReport, DriverTime, EndedBy, Fragmentation, Live, OomMoment, Peak, Process, Report, SCHEMA_VERSION,
 };
 use crate::report::template::Facts;
+use crate::report::units::counted;
 use crate::report::{Template, to_json, to_text, write_atomically};
 use crate::stats::{ExternalKind, Gauge, SizeHistogram, Span, fragmentation, peak_together};
 use crate::sync::patiently;
@@ -128,7 +129,13 @@ pub fn gather_all(ended_by: EndedBy) -> Report {
     let mut report = gather(ended_by);
     for device in &mut report.devices {
         let Some(books) = contexts::known_books(device.ordinal) else { continue };
-        history::add_maps(books, device);
+        let left_out = history::add_maps(books, device);
+        if left_out > 0 {
+            let (ordinal, segments) = (device.ordinal, counted(left_out, "segment"));
+            report
+                .notes
+                .push(format!("{segments} of GPU {ordinal} are not drawn: they hold too many blocks"));
+        }
         device.fragmentation.at_oom =
             patiently(&books.ooms).map_or_else(Vec::new, |ooms| moments(&ooms, true));
     }

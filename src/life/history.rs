@@ -191,9 +191,9 @@ fn sample(of: Reading) -> Sample {
     }
 }
 
-/// Adds how a device's memory lies now, and lay at its high-water mark.
-pub fn add_maps(books: &DeviceBooks, report: &mut DeviceReport) {
-    let Some(chronicle) = &books.chronicle else { return };
+/// Adds how a device's memory lies now, and lay at its high-water mark; returns how many segments there was no room for.
+pub fn add_maps(books: &DeviceBooks, report: &mut DeviceReport) -> u64 {
+    let Some(chronicle) = &books.chronicle else { return 0 };
     let mut now = Map::default();
     for life in contexts::all().filter(|life| life.device == books.device && life.server.is_alive()) {
         life.server.draw(DRAWN_AT_EXIT, &mut now);
@@ -201,6 +201,7 @@ pub fn add_maps(books: &DeviceBooks, report: &mut DeviceReport) {
     report.segments = now.segments;
     let peak = patiently(&chronicle.peak).map(|peak| peak.1.clone()).filter(|map| !map.segments.is_empty());
     report.map_at_peak = peak;
+    now.left_out
 }
 
 /// Seconds since the library was loaded, as in events.
