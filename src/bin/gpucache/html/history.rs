@@ -34,7 +34,7 @@ pub struct Chart {
 
 /// Events of one kind.
 pub struct Row {
-    pub label: &'static str,
+    pub label: String,
     pub class: &'static str,
     pub count: String,
     /// Place, width and what to say.
@@ -48,6 +48,8 @@ const COLUMNS: usize = 1000;
 const TICK: f64 = 2.0;
 /// Events that reach back over less than this part of the life get a chart of their own.
 const SHORT: f64 = 0.6;
+/// Names of phases that stand beside their row.
+const NAMES_SHOWN: usize = 6;
 
 /// Kinds that have a row, in order, with its name and style.
 const ROWS: [(&str, &str, &[What]); 7] = [
@@ -189,7 +191,7 @@ fn rows(history: &History, events: &[&Event], first: f64, last: f64) -> Vec<Row>
                 ticks.push((x.min(1000.0 - TICK), TICK, in_words(event)));
             }
         }
-        rows.push(Row { label, class, count: grouped(own.len() as u64), ticks });
+        rows.push(Row { label: label.to_owned(), class, count: grouped(own.len() as u64), ticks });
     }
     rows
 }
@@ -216,7 +218,15 @@ fn phases(history: &History, events: &[&Event], last: f64, place: &dyn Fn(f64) -
     });
     let ticks: Vec<_> = spans.collect();
     let count = grouped(ticks.len() as u64);
-    (!ticks.is_empty()).then_some(Row { label: "phases", class: "line", count, ticks })
+    let mut names: Vec<String> = Vec::new();
+    for (_, _, text) in &ticks {
+        let name = text.rsplit_once(", ").map_or("", |(name, _)| name);
+        if names.len() < NAMES_SHOWN && !names.iter().any(|known| known == name) {
+            names.push(name.to_owned());
+        }
+    }
+    let label = format!("phases: {}", names.join(", "));
+    (!ticks.is_empty()).then_some(Row { label, class: "line", count, ticks })
 }
 
 #[cfg(test)]
@@ -265,7 +275,7 @@ mod tests {
         let steps = "0,300 0,300.0 0,150.0 0,150.0 500,150.0 500,0.0 500,0.0 1000,0.0 1000,0.0 1000,0.0 1000,0.0 1000,300";
         assert_eq!(chart.reserved, steps);
         assert_eq!((chart.most.as_str(), chart.to.as_str(), chart.cap), ("100 B", "2.000 s", None));
-        let rows: Vec<_> = chart.rows.iter().map(|row| (row.label, row.count.as_str())).collect();
+        let rows: Vec<_> = chart.rows.iter().map(|row| (row.label.as_str(), row.count.as_str())).collect();
         assert_eq!(rows, [("got from the driver", "2"), ("waits on the device", "1")]);
         assert!(chart.rows[0].ticks[1].2.contains("1.000 s: 100 B"));
     }
@@ -280,6 +290,7 @@ mod tests {
             timelines[0].charts.iter().map(|chart| (chart.title, chart.from.as_str())).collect();
         assert_eq!(titles, [("the whole time", "0.0 s"), ("the time of the events", "9.000 s")]);
         let phases = &timelines[0].charts[1].rows[0];
+        assert_eq!(phases.label, "phases: train");
         assert_eq!(phases.ticks, [(0.0, 999.0, "train, 1.0 s".to_owned())]);
     }
 
