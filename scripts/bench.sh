@@ -58,6 +58,7 @@ if [[ $mode == tables ]]; then
 fi
 
 count_pairs
+count_history
 count_traces
 pack_traces
 pack_lags

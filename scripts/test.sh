@@ -62,11 +62,11 @@ tests() { cargo test --workspace --no-fail-fast; }
 model_checker() {
     local log=$target/model-checker.log part
     RUSTFLAGS="${RUSTFLAGS:-} --cfg loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
-        cargo test --release --lib --target-dir "$target/loom" -- gate::model epochs::model record::model ring::model 2>&1 |
+        cargo test --release --lib --target-dir "$target/loom" -- gate::model epochs::model record::model ring::model history::model 2>&1 |
         tee "$log"
     ((PIPESTATUS[0] == 0)) || return 1
     # A filter that matches nothing passes.
-    for part in gate epochs record ring; do
+    for part in gate epochs record ring history; do
         grep -q "$part::model::.* ok" "$log" || { echo "no model of $part was run"; return 1; }
     done
 }

@@ -23,11 +23,19 @@ fn said(run: &Outcome, level: &str) -> Vec<String> {
 }
 
 #[test]
-fn nothing_is_said_about_a_good_run_unless_asked() {
-    for level in ["off", "error", "warn", ""] {
+fn nothing_is_said_but_out_of_memory_unless_asked() {
+    for (level, failures) in [("off", 0), ("error", 0), ("warn", 1), ("", 1)] {
         let run = run(level);
-        let other = run.library_lines().into_iter().filter(|line| !line.contains("report written")).count();
-        assert_eq!(other, 0, "{level}: {run}");
+        let lines: Vec<_> =
+            run.library_lines().into_iter().filter(|line| !line.contains("report written")).collect();
+        // Its further lines are indented.
+        let heads: Vec<_> = lines.iter().filter(|line| !line.contains("]:   ")).collect();
+        assert_eq!(heads.len(), failures, "{level}: {run}");
+        assert!(
+            heads.iter().all(|line| line.contains("out of memory on GPU 0: 32.00 MiB")),
+            "{level}: {run}"
+        );
+        assert_eq!(lines.is_empty(), failures == 0, "{level}: {run}");
     }
 }
 

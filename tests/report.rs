@@ -146,6 +146,21 @@ fn the_cap_that_would_have_sufficed_suffices_and_no_lower_one() {
 }
 
 #[test]
+fn what_lies_idle_in_the_pool_does_not_count_against_memory_outside_it() {
+    let run = |limit: u64| {
+        let program = Program::new("capture_full").arg("48").arg("60").preload();
+        program.conf(&format!("memory_limit:{limit}")).run()
+    };
+    let failed = run(50 * MIB);
+    let moment = &failed.device(0)["fragmentation"]["at_oom"][0];
+    assert_eq!(moment["sufficient_limit_bytes"].as_u64(), Some(60 * MIB), "{failed}");
+    assert_eq!(moment["circumstances"]["capturing"], true, "{failed}");
+    assert!(failed.stderr.contains("a stream was capturing"), "{failed}");
+    run(60 * MIB).ok();
+    assert_eq!(run(60 * MIB - 1).count("oom"), 1);
+}
+
+#[test]
 fn one_line_names_the_file() {
     let run = Program::new("route_static").preload().run();
     run.ok();

@@ -90,3 +90,44 @@ fn a_report_is_seen_in_a_browser() {
     assert!(!dom.contains("http:") && !dom.contains("https:"), "{dom}");
     assert!(dom.contains("default-src 'none'"), "and the page says that nobody may be asked");
 }
+
+/// What the browser has made of the section that begins with this.
+fn section<'a>(dom: &'a str, begin: &str) -> &'a str {
+    let rest = dom.split(begin).nth(1).unwrap_or_else(|| panic!("{begin} in {dom}"));
+    rest.split("</section>").next().unwrap_or_default()
+}
+
+#[test]
+fn a_history_is_drawn_in_a_browser() {
+    let Some(browser) = browser() else { return };
+    let library = build::library();
+    let conf = ["--limit", "80MiB", "--conf", "history:1000", "--html", "page.html"];
+    let words = ["run", "--lib", library.to_str().unwrap()].into_iter().chain(conf);
+    let program = words.fold(Program::at(TOOL).text_report(), Program::arg);
+    let seq = build::programs().join("bin/seq");
+    let run = program.arg(seq.to_str().unwrap()).arg("a60m f0 a10m*6 s f1 f3 f5 a30m F w a512*40 a70m").run();
+    let dom = opened(&browser, &run.folder.join("page.html"), &run.folder);
+    let text = text_of(&dom);
+    for part in [
+        "30.00 MiB asked",
+        "Asked by thread",
+        "In use: 3 blocks: 3 × 10.00 MiB.",
+        "expandable_segments:True, which would have served the 30.00 MiB that failed",
+        "Over time GPU 0",
+        "allocations 7",
+        "out of memory 2",
+        "GPU 0 at the high-water mark",
+        "GPU 0 at out of memory 1: 30.00 MiB asked, after ",
+        "s 1 segment, 60.00 MiB: 30.00 MiB allocated",
+        "GPU 0 at the end",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let history = section(&dom, "<section class=\"history\">");
+    assert!(history.matches("<polygon").count() >= 2 && history.contains("MiB asked</title>"), "{history}");
+    let maps = section(&dom, "<section class=\"segments\">");
+    assert!(maps.contains("<title>free, 10.00 MiB</title>"), "{maps}");
+    assert!(!dom.contains("http:") && !dom.contains("https:") && !dom.contains("<script"), "{dom}");
+    // Where the second of six blocks lies in its segment: numbers that the browser reads as such.
+    assert!(maps.contains("width=\"166.6"), "{maps}");
+}

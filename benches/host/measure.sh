@@ -83,6 +83,15 @@ count_pairs() {
     done
 }
 
+# The same with a history: what is below history_min costs what it costs without, the rest two events more.
+count_history() {
+    local i
+    GPUCACHE_CONF=history:4096 profile history "$bench/bin/pair.driver" $PAIRS
+    for i in "${!SIZES[@]}"; do
+        figure "history.${SIZES[i]}" "$(calc "$(instructions history $((i + 1))) / $PAIRS" %.1f)" instructions
+    done
+}
+
 trace_pairs() { awk '$1 == "pairs" { print $2 }' "$bench/profile/$1.out"; }
 # trace_instructions TRACE ALLOCATOR: for each pair of the second phase.
 trace_instructions() {

@@ -174,7 +174,7 @@ functions! {
             }
             // SAFETY: a C string of the caller's.
             let path = OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes());
-            let report = exit::gather(EndedBy::Running);
+            let report = exit::gather_all(EndedBy::Running);
             match write_atomically(path.as_ref(), to_json(&report).as_bytes()) {
                 Ok(()) => OK,
                 Err(error) => {

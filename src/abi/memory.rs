@@ -7,8 +7,8 @@ use super::types::{CuResult, DevicePtr};
 use crate::driver::books::DeviceBooks;
 use crate::driver::external::{Entry, charged};
 use crate::life::contexts::{self, LEDGER, Life, give_up, write_down};
-use crate::life::process;
-use crate::pool::{Claim, Freed, local};
+use crate::life::{history, process};
+use crate::pool::{Claim, Freed, Kept, local};
 use crate::stats::ExternalKind;
 use std::ffi::c_uint;
 
@@ -27,6 +27,9 @@ pub unsafe fn alloc(address: *mut DevicePtr, bytes: usize) -> CuResult {
             Ok(served) => {
                 // SAFETY: not null, and the caller's to write.
                 unsafe { *address = served };
+                if history::wants(bytes as u64) {
+                    history::allocated(served, bytes as u64);
+                }
                 return CuResult::SUCCESS;
             }
             Err(CuResult::NOT_SUPPORTED) => {}
@@ -98,12 +101,23 @@ pub enum Given {
 pub fn give(address: DevicePtr) -> Given {
     match contexts::index().keep(address, local::get) {
         Freed::Kept(kept) => match contexts::by_owner(kept.owner()) {
+            // Told at the end of this function or nowhere: a call in its middle would cost every free.
+            Some(life) if history::wants(kept.sizes().1) => give_told(life, address, kept),
             Some(life) => Given::Taken(life.server.keep(kept)),
             None => Given::Foreign,
         },
         Freed::Claimed(claimed) => settle(Claim::Claimed(claimed)),
         Freed::No => give_locked(address),
     }
+}
+
+/// The same of a block that is already claimed for the thread's cache, and whose free is an event.
+#[cold]
+#[inline(never)]
+fn give_told(life: &Life, address: DevicePtr, kept: Kept<'_>) -> Given {
+    let (size, requested) = kept.sizes();
+    history::freed(kept.owner(), address, requested, size);
+    Given::Taken(life.server.keep(kept))
 }
 
 #[inline(never)]
@@ -119,7 +133,12 @@ fn give_locked(address: DevicePtr) -> Given {
 fn settle(claim: Claim) -> Given {
     match claim {
         Claim::Claimed(claimed) => match contexts::by_owner(claimed.owner()) {
-            Some(life) => Given::Taken(life.server.free(claimed)),
+            Some(life) => {
+                if history::wants(claimed.requested()) {
+                    history::freed(claimed.owner(), claimed.addr(), claimed.requested(), claimed.size());
+                }
+                Given::Taken(life.server.free(claimed))
+            }
             None => Given::Foreign,
         },
         Claim::NotLive { owner } | Claim::Interior { owner, .. } | Claim::Ask { owner } => {

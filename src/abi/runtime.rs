@@ -11,8 +11,8 @@ use super::arch;
 use super::guard::shield;
 use super::memory::{Given, give};
 use super::runtimes;
-use crate::life::contexts;
 use crate::life::process::{Admission, admit};
+use crate::life::{contexts, history};
 use std::ffi::{CStr, c_int, c_void};
 
 /// Names that this library exports beside the driver's.
@@ -52,6 +52,9 @@ pub unsafe extern "C" fn malloc(address: *mut u64, bytes: usize, caller: usize) 
         if let Some(Some(served)) = served {
             // SAFETY: not null, and the caller's to write.
             unsafe { *address = served };
+            if history::wants(bytes as u64) {
+                return told(served, bytes as u64);
+            }
             return SUCCESS;
         }
     }
@@ -61,6 +64,14 @@ pub unsafe extern "C" fn malloc(address: *mut u64, bytes: usize, caller: usize) 
             address, bytes,
         )
     }
+}
+
+/// Tells the history of a block that has been handed out; at the end of the call, so that others do not pay for it.
+#[cold]
+#[inline(never)]
+fn told(served: u64, bytes: u64) -> c_int {
+    shield(|| history::allocated(served, bytes));
+    SUCCESS
 }
 
 /// `cudaFree`, with the address that the caller returns to.

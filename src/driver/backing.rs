@@ -153,6 +153,8 @@ impl<G: Gpu> Server<G> {
             if !made.is_empty() {
                 inner.driver_time.alloc_ns += begun.elapsed().as_nanos() as u64;
             }
+            let told = self.books.chronicle.is_some();
+            let told = told.then(|| (moved.clone(), made.iter().map(|one| one.piece).collect::<Vec<_>>()));
             let mut refused = Vec::new();
             let mut attach = |inner: &mut Inner, piece: Piece| {
                 if !inner.heap.attach(piece) {
@@ -170,6 +172,9 @@ impl<G: Gpu> Server<G> {
             // Under the same lock: the memory is there for this request and not for another thread's.
             let served = self.take_locked(&mut inner, bytes, rounded, Fit::Any, false);
             drop(inner);
+            if let Some((moved, made)) = told {
+                self.chronicle_growth(&moved, &made);
+            }
             for piece in refused {
                 // Out of records: nothing that the heap could do with it.
                 self.unmap_or_stick(piece);

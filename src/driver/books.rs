@@ -1,13 +1,16 @@
 //! What all contexts of one device share: the account against the cap, the counts, and the moments of failure.
 
+use super::chronicle::Chronicle;
 use crate::policy::DeviceAccount;
 use crate::pool::Usage;
+use crate::report::failure::Circumstances;
+use crate::report::history::Map;
 use crate::report::units::human;
 use crate::stats::{AtomicCounts, fragmentation};
 use parking_lot::Mutex;
 
 /// Moments of failure that are kept for the report.
-const OOMS_KEPT: usize = 16;
+pub const OOMS_KEPT: usize = 16;
 
 /// Something that those who look at a running process should hear of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +42,10 @@ pub struct DeviceBooks {
     pub changed: fn(device: u32, change: Change),
     /// Nanoseconds of a clock that costs little and is right to a few milliseconds.
     pub clock: fn() -> u64,
+    /// Told of every request that could not be served, before that is kept: finds out what the books do not know.
+    pub failed: fn(books: &DeviceBooks, oom: &mut Oom),
+    /// Where a history is kept, who is told of what goes into it.
+    pub chronicle: Option<Chronicle>,
     /// The device's ordinal.
     pub device: u32,
     /// The device's name.
@@ -62,12 +69,16 @@ pub struct Oom {
     pub limit: u64,
     /// What the driver still had, if it said.
     pub driver_free: Option<u64>,
+    /// Who asked, and what was live; of the first ones.
+    pub circumstances: Option<Circumstances>,
+    /// How the memory lay; of the first few.
+    pub map: Option<Map>,
 }
 
 impl DeviceBooks {
     /// Records that a request could not be served.
     pub fn note_oom(&self, kind: &'static str, requested: u64, usage: Usage) {
-        let oom = Oom {
+        let mut oom = Oom {
             kind,
             requested,
             usage,
@@ -75,7 +86,10 @@ impl DeviceBooks {
             in_use: self.account.in_use(),
             limit: self.account.limit_bytes(),
             driver_free: super::real::driver_free(self.device),
+            circumstances: None,
+            map: None,
         };
+        (self.failed)(self, &mut oom);
         tracing::info!("{}", self.in_words(&oom));
         {
             let mut ooms = self.ooms.lock();

@@ -6,6 +6,7 @@ use super::books::Change;
 use super::server::Server;
 use crate::policy::gc::{self, FreeRegion};
 use crate::pool::{Drain, PAGE};
+use crate::report::history::What;
 use crate::report::units::human;
 
 impl<G: Gpu> Server<G> {
@@ -33,6 +34,7 @@ impl<G: Gpu> Server<G> {
             .sum();
         if returned > 0 {
             self.locked().counts.gc += 1;
+            self.chronicle(What::Collect, 0, returned);
             tracing::debug!("garbage collection gave {} back to the driver", human(returned));
         }
     }
@@ -58,6 +60,7 @@ impl<G: Gpu> Server<G> {
         drop(busy);
         if returned > 0 {
             self.locked().counts.gc += 1;
+            self.chronicle(What::Collect, 0, returned);
             (self.books.changed)(self.books.device, Change::Held);
         }
     }

@@ -91,7 +91,9 @@ impl<G: Gpu> Server<G> {
         let mut inner = self.locked();
         // Only where it counts: a look for the largest free piece is not for nothing.
         if inner.heap.reserved().current >= inner.peak.usage.reserved.current {
-            inner.peak = PeakMoment { usage: self.usage_of(&inner.heap), external };
+            let usage = self.usage_of(&inner.heap);
+            self.chronicle_peak(&inner, &usage, inner.peak.usage.reserved.current);
+            inner.peak = PeakMoment { usage, external };
         }
     }
 }

@@ -5,6 +5,7 @@ use super::Gpu;
 use super::books::Change;
 use super::server::Server;
 use crate::pool::{Drain, Piece};
+use crate::report::history::What;
 use std::time::Instant;
 
 impl<G: Gpu> Server<G> {
@@ -63,6 +64,7 @@ impl<G: Gpu> Server<G> {
             self.locked().heap.restore(piece);
             return 0;
         }
+        self.chronicle_piece(What::SegmentUnmap, &piece);
         let released = self.fence.gpu().release(piece.handle);
         let mut inner = self.locked();
         if released.is_err() {

@@ -18,6 +18,7 @@ use super::large::SERVED_PER_BARRIER;
 use super::server::{Inner, ROTATED_MAX, Server};
 use super::{CuResult, Gpu};
 use crate::pool::{Drain, Epoch, Fit, Popped};
+use crate::report::history::What;
 use crate::report::units::human;
 use std::time::Instant;
 
@@ -288,6 +289,10 @@ impl<G: Gpu> Server<G> {
         inner.served_at_barrier = self.served(&inner);
         inner.counts.barrier += u64::from(!done);
         self.catch_up(&mut inner);
+        drop(inner);
+        if !done {
+            self.chronicle(What::Barrier, 0, 0);
+        }
         true
     }
 
@@ -371,6 +376,7 @@ impl<G: Gpu> Server<G> {
                     let served = self.take_locked(&mut inner, bytes, rounded, Fit::Any, false);
                     let reserved = inner.heap.reserved().current;
                     drop(inner);
+                    self.chronicle(What::SegmentAlloc, address, size);
                     self.note_peak();
                     (self.books.changed)(self.books.device, Change::Held);
                     tracing::debug!(

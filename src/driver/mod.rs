@@ -14,6 +14,8 @@
 //! | `hits.rs` | what the calling thread's cache serves and takes back, without a lock |
 //! | `server.rs` | one context's pool: the locked way in and out, and what is asked of it |
 //! | `figures.rs` | what a pool tells a report |
+//! | `chronicle.rs` | what goes into the history |
+//! | `survey.rs` | how a heap's memory lies, drawn and measured |
 //! | `glance.rs` | what a passer-by may know of a pool without waiting for it |
 //! | `ladder.rs` | what a miss tries, in order, until only "out of memory" is left |
 //! | `backing.rs`, `carry.rs`, `give.rs` | the range of a pool with `expandable_segments`: when it grows; the calls, and how they are undone; what goes back |
@@ -25,6 +27,7 @@
 mod backing;
 pub mod books;
 mod carry;
+pub mod chronicle;
 mod collect;
 pub mod external;
 pub mod fence;
@@ -45,6 +48,7 @@ mod patience;
 pub mod peers;
 pub mod real;
 pub mod server;
+pub mod survey;
 #[cfg(test)]
 mod tests;
 #[cfg(any(test, fuzzing))]

@@ -15,6 +15,7 @@ use crate::policy::Rounding;
 use crate::pool::{
     CACHED_MAX, Caches, Claim, Claimed, Drain, Epoch, Fit, Heap, Idle, Rules, SMALL_MAX, Usage, local,
 };
+use crate::report::history::What;
 use crate::report::model::{DriverTime, Mapped};
 use crate::report::units::human;
 use crate::stats::{Counts, SizeHistogram};
@@ -340,6 +341,7 @@ impl<G: Gpu> Server<G> {
             returned += self.give_pieces_back(bytes - returned, true);
         }
         if returned > 0 {
+            self.chronicle(What::Trim, 0, returned);
             tracing::debug!("gave {} of idle memory back to the driver", human(returned));
         }
         returned
@@ -359,6 +361,7 @@ impl<G: Gpu> Server<G> {
                 inner.driver_time.frees += 1;
                 inner.driver_time.free_ns += begun.elapsed().as_nanos() as u64;
                 drop(inner);
+                self.chronicle(What::SegmentFree, region.addr, size);
                 (self.books.changed)(self.books.device, Change::Held);
                 size
             }
@@ -408,6 +411,9 @@ impl<G: Gpu> Server<G> {
             return;
         }
         self.fence.leave(self.member.load(Ordering::Acquire));
+        if give_back {
+            self.chronicle_end();
+        }
         let reserved = {
             let mut inner = self.locked();
             inner.heap.reserved().current + std::mem::take(&mut inner.stranded)

@@ -11,7 +11,7 @@ use crate::driver::fence::Fence;
 use crate::driver::real::{self, RealGpu};
 use crate::driver::server::{Server, Tuning};
 use crate::driver::{Ctx, CuResult};
-use crate::life::{captures, control, exit, graphs, green, live, notes, peers, process};
+use crate::life::{captures, control, exit, failures, graphs, green, history, live, notes, peers, process};
 use crate::policy::{Conf, DeviceAccount};
 use crate::pool::{Caches, Index, Usage, local};
 use crate::report::units::human;
@@ -189,6 +189,7 @@ pub fn books(device: u32) -> Option<&'static DeviceBooks> {
     let (total, name) = (real::device_total(device)?, real::device_name(device));
     let limit = process::conf()?.limit_for(device, total);
     live::open();
+    history::open();
     let books = slot.get_or_init(|| DeviceBooks {
         account: DeviceAccount::new(total, limit.bytes),
         counts: AtomicCounts::default(),
@@ -198,6 +199,8 @@ pub fn books(device: u32) -> Option<&'static DeviceBooks> {
         usage,
         changed: live::changed,
         clock: live::now,
+        failed: failures::failed,
+        chronicle: history::chronicle(),
         device,
         name,
     });
@@ -234,7 +237,8 @@ pub fn opened_books() -> impl Iterator<Item = &'static DeviceBooks> {
     BOOKS.iter().filter_map(OnceLock::get)
 }
 
-fn alive_on(device: u32) -> impl Iterator<Item = &'static Life> {
+/// The pools of a device that serve.
+pub(super) fn alive_on(device: u32) -> impl Iterator<Item = &'static Life> {
     all().filter(move |life| life.device == device && life.server.is_alive() && !life.is_suspended())
 }
 

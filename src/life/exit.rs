@@ -7,7 +7,7 @@
 use super::contexts::Life;
 use super::say::NoBrokenPipe;
 use super::scratch::Scratch;
-use super::{contexts, live, notes, phases, process, say, watch};
+use super::{contexts, history, live, notes, phases, process, say, watch};
 use crate::driver::books::{DeviceBooks, Oom};
 use crate::driver::figures::Figures;
 use crate::policy::conf::ReportTarget;
@@ -17,6 +17,7 @@ use crate::report::model::{
     DeviceReport, DriverTime, EndedBy, Fragmentation, Live, OomMoment, Peak, Process, Report, SCHEMA_VERSION,
 };
 use crate::report::template::Facts;
+use crate::report::units::counted;
 use crate::report::{Template, to_json, to_text, write_atomically};
 use crate::stats::{ExternalKind, Gauge, SizeHistogram, Span, fragmentation, peak_together};
 use crate::sync::patiently;
@@ -92,10 +93,15 @@ pub fn write(ended_by: EndedBy) -> Written {
     let Some(conf) = process::conf() else { return Written::Off };
     match conf.report() {
         ReportTarget::Off => return Written::Off,
-        ReportTarget::Stderr => say::raw(&to_text(&gather(ended_by))),
+        ReportTarget::Stderr => {
+            if history::is_kept() {
+                notes::add("the history is in a report as JSON only: GPUCACHE_REPORT=FILE".to_owned());
+            }
+            say::raw(&to_text(&gather(ended_by)));
+        }
         ReportTarget::File(template) => {
             let path = expand(template);
-            let report = gather(ended_by);
+            let report = gather_all(ended_by);
             match write_atomically(path.as_ref(), to_json(&report).as_bytes()) {
                 Ok(()) => say::line(&format!("report written to {path}")),
                 Err(error) => {
@@ -131,6 +137,25 @@ fn host() -> String {
     name.trim().to_owned()
 }
 
+/// All figures as they are now, with the history and maps of the memory, if one is kept.
+pub fn gather_all(ended_by: EndedBy) -> Report {
+    let mut report = gather(ended_by);
+    for device in &mut report.devices {
+        let Some(books) = contexts::known_books(device.ordinal) else { continue };
+        let left_out = history::add_maps(books, device);
+        if left_out > 0 {
+            let (ordinal, segments) = (device.ordinal, counted(left_out, "segment"));
+            report
+                .notes
+                .push(format!("{segments} of GPU {ordinal} are not drawn: they hold too many blocks"));
+        }
+        device.fragmentation.at_oom =
+            patiently(&books.ooms).map_or_else(Vec::new, |ooms| moments(&ooms, true));
+    }
+    report.history = history::gather();
+    report
+}
+
 /// All figures as they are now.
 pub fn gather(ended_by: EndedBy) -> Report {
     let process =
@@ -150,12 +175,13 @@ pub fn gather(ended_by: EndedBy) -> Report {
             };
             let mut report = device(books, read);
             report.phases = phases::of(books.device);
-            report.fragmentation.at_oom = patiently(&books.ooms).map_or_else(Vec::new, |ooms| moments(&ooms));
+            report.fragmentation.at_oom =
+                patiently(&books.ooms).map_or_else(Vec::new, |ooms| moments(&ooms, false));
             report
         })
         .filter(super::super::report::model::DeviceReport::was_used)
         .collect();
-    Report { schema_version: SCHEMA_VERSION, process, config, devices, notes: notes::all() }
+    Report { schema_version: SCHEMA_VERSION, process, config, devices, notes: notes::all(), history: None }
 }
 
 pub(super) fn command() -> String {
@@ -252,12 +278,13 @@ fn add(report: &mut DeviceReport, figures: &Figures) {
     }
 }
 
-/// The moments of failure, for the report.
-pub(super) fn moments(ooms: &[Oom]) -> Vec<OomMoment> {
-    ooms.iter().map(moment).collect()
+/// The moments of failure, for the report; with the maps or without.
+pub(super) fn moments(ooms: &[Oom], maps: bool) -> Vec<OomMoment> {
+    ooms.iter().map(|oom| moment(oom, maps)).collect()
 }
 
-fn moment(oom: &Oom) -> OomMoment {
+/// One of them.
+pub(super) fn moment(oom: &Oom, map: bool) -> OomMoment {
     let free = oom.usage.free();
     // What the driver would have had to give: the pool grows by pages.
     let outside = ExternalKind::ALL.into_iter().find(|kind| kind.as_str() == oom.kind);
@@ -265,6 +292,8 @@ fn moment(oom: &Oom) -> OomMoment {
         Some(kind) => footprint(kind, oom.requested),
         None => oom.requested.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX),
     };
+    // For memory outside the pool, idle memory is only given back where that could be enough.
+    let idle = if outside.is_some() { oom.usage.idle } else { 0 };
     OomMoment {
         kind: oom.kind.to_owned(),
         requested_bytes: oom.requested,
@@ -276,7 +305,10 @@ fn moment(oom: &Oom) -> OomMoment {
         external_bytes: oom.external,
         limit_bytes: oom.limit,
         driver_free_bytes: oom.driver_free,
-        sufficient_limit_bytes: oom.in_use.saturating_add(growth),
+        sufficient_limit_bytes: oom.in_use.saturating_sub(idle).saturating_add(growth),
+        in_use_bytes: oom.in_use,
+        circumstances: oom.circumstances.clone(),
+        map: if map { oom.map.clone() } else { None },
     }
 }
 

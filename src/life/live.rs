@@ -10,7 +10,7 @@
 //! the next occasion. Nothing here can fail a call of the program.
 
 use super::contexts::{self, Life};
-use super::{control, exit, notes, process, watch};
+use super::{control, exit, history, notes, process, watch};
 use crate::driver::books::{Change, DeviceBooks};
 use crate::policy::Conf;
 use crate::report::model::DeviceReport;
@@ -201,6 +201,7 @@ pub fn changed(device: u32, change: Change) {
         control::keep_to_the_cap(books);
     }
     watch::look(books, now, change == Change::Held);
+    history::look();
     let Some(mapped) = MAPPED.get() else { return };
     write_quick(mapped.words, books, now);
     let due = change == Change::Held || now.wrapping_sub(WRITTEN.load(Ordering::Relaxed)) >= INTERVAL;
@@ -290,7 +291,7 @@ fn device(books: &'static DeviceBooks, look: bool) -> Option<DeviceReport> {
     });
     report.live_at_exit.blocks = blocks;
     report.live_at_exit.bytes = report.requested_bytes.current;
-    report.fragmentation.at_oom = exit::moments(&books.ooms.try_lock()?);
+    report.fragmentation.at_oom = exit::moments(&books.ooms.try_lock()?, false);
     complete.then_some(report)
 }
 

@@ -10,6 +10,8 @@
 //! | `green.rs` | whose memory green contexts use |
 //! | `graphs.rs` | which graphs hold which memory |
 //! | `exit.rs` | the report: gathered from host-side state and written once, however the process ends |
+//! | `history.rs` | what happened when, kept for the report |
+//! | `failures.rs` | out of memory: what there is to know of the moment, and what is said |
 //! | `live.rs` | the live file: the same figures while the process runs, for when it does not end well |
 //! | `scratch.rs` | memory for the report, where no allocator may be asked |
 //! | `peers.rs` | which devices may reach the mapped memory of which contexts |
@@ -24,8 +26,10 @@ pub mod command;
 pub mod contexts;
 pub mod control;
 pub mod exit;
+pub mod failures;
 pub mod graphs;
 pub mod green;
+pub mod history;
 pub mod live;
 pub mod logging;
 pub mod notes;

@@ -4,7 +4,7 @@
 //! begins or peaks are reset, and added to all that go on. The peaks of the whole process are others, and nobody resets
 //! them: the report's are true whatever the program asks for, and so is what growth goes by.
 
-use super::contexts;
+use super::{contexts, history};
 use crate::report::model::Phase;
 use crate::stats::Counts;
 use crate::sync::patiently;
@@ -152,6 +152,19 @@ pub fn mark(name: &str) {
     let number = state.number(&name[..end]);
     state.current = number;
     state.entered[number] += 1;
+    drop(state);
+    history::begun(number);
+}
+
+/// The name of the present phase; empty for none.
+pub fn current() -> String {
+    let state = patiently(&STATE);
+    state.and_then(|state| state.names.get(state.current).cloned()).unwrap_or_default()
+}
+
+/// The names of all phases so far, by their numbers.
+pub fn names() -> Vec<String> {
+    patiently(&STATE).map(|state| state.names.clone()).unwrap_or_default()
 }
 
 /// The peaks of a device since the last reset.

@@ -103,6 +103,11 @@ pub fn age() -> f64 {
     LOADED_AT.get().map_or(0.0, |at| at.elapsed().as_secs_f64())
 }
 
+/// The same in nanoseconds.
+pub fn age_ns() -> u64 {
+    LOADED_AT.get().map_or(0, |at| at.elapsed().as_nanos() as u64)
+}
+
 /// Whether the calling process is the one that made the first CUDA call, and not a `fork`, `vfork` or `clone` of it.
 pub fn is_owner() -> bool {
     // SAFETY: no arguments, cannot fail.

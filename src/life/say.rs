@@ -59,6 +59,13 @@ pub fn line(text: &str) {
     raw(&format!("gpucache[{}]: {text}\n", std::process::id()));
 }
 
+/// Writes several lines at once: those of other processes come before or after.
+pub fn lines(texts: &[String]) {
+    let pid = std::process::id();
+    let all: Vec<String> = texts.iter().map(|text| format!("gpucache[{pid}]: {text}\n")).collect();
+    raw(&all.concat());
+}
+
 /// Writes `text` as it is. A closed stderr is not an error worth a word, and there would be nowhere to say it.
 pub fn raw(text: &str) {
     if !is_ours() {

@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 /// Address space for one report; only what is touched becomes memory.
 const BYTES: usize = 64 << 20;
+/// What a history adds to that.
+static MORE: AtomicUsize = AtomicUsize::new(0);
 
 /// The thread that is served from the mapping; 0 for none.
 static THREAD: AtomicI64 = AtomicI64::new(0);
@@ -49,15 +51,21 @@ impl Drop for Scratch {
     }
 }
 
+/// Lets reports take so much more, before the first is made.
+pub fn enlarge(bytes: usize) {
+    MORE.store(bytes, Ordering::Relaxed);
+}
+
 /// Takes the mapping. Without one, the system allocator has to do.
 fn map() {
     let (access, kind) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
+    let bytes = BYTES + MORE.load(Ordering::Relaxed);
     // SAFETY: a new mapping at an address of the kernel's choice.
-    let start = unsafe { libc::mmap(null_mut(), BYTES, access, kind, -1, 0) };
+    let start = unsafe { libc::mmap(null_mut(), bytes, access, kind, -1, 0) };
     if start != libc::MAP_FAILED {
         START.store(start as usize, Ordering::Relaxed);
-        SIZE.store(BYTES, Ordering::Relaxed);
+        SIZE.store(bytes, Ordering::Relaxed);
     }
 }
 

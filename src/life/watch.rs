@@ -149,8 +149,14 @@ fn write_now(now: u64) {
         duration_s: process::age(),
         ended_by: EndedBy::Running,
     };
-    let report =
-        Report { schema_version: SCHEMA_VERSION, process, config: Vec::new(), devices, notes: Vec::new() };
+    let report = Report {
+        schema_version: SCHEMA_VERSION,
+        process,
+        config: Vec::new(),
+        devices,
+        notes: Vec::new(),
+        history: None,
+    };
     write(path, &report, now as f64 / 1e9, true);
 }
 

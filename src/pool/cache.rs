@@ -399,6 +399,12 @@ impl Kept<'_> {
         self.cache.owner
     }
 
+    /// Bytes of the block, and of what the program had asked for.
+    #[inline(always)]
+    pub fn sizes(&self) -> (u64, u64) {
+        (self.size, self.requested)
+    }
+
     /// The block can be handed out again once `epoch`, which is read now, is over. After so many frees of this thread, says
     /// whether to seal: if nobody has sealed meanwhile.
     #[inline(always)]

@@ -190,29 +190,44 @@ impl Heap {
 
     /// All regions and blocks, by address. O(blocks).
     pub fn snapshot(&self) -> Vec<RegionView> {
+        let mut regions: Vec<RegionView> = Vec::new();
+        self.visit(|block| {
+            if regions.last().is_none_or(|region| region.addr != block.region_start) {
+                regions.push(RegionView {
+                    addr: block.region_start,
+                    size: block.region_size,
+                    blocks: Vec::new(),
+                });
+            }
+            if let Some(region) = regions.last_mut() {
+                region.blocks.push(*block);
+            }
+        });
+        regions
+    }
+
+    /// Calls `each` with every block, region by region and in each by address; what blocks tile is never empty. Takes no
+    /// memory. O(blocks).
+    pub fn visit(&self, mut each: impl FnMut(&BlockView)) {
         let arena = &self.index.arena;
-        let mut regions = Vec::new();
         for (slot, region) in self.regions.iter() {
-            let mut blocks = Vec::new();
             let mut id = region.first;
             while id != NONE {
                 let record = arena.get(id);
                 if record.state() == State::Slab {
                     let slab = &self.slabs[(record.tag() >> 8) as usize];
-                    blocks.extend(
-                        (slab.first..slab.first + slab.fresh).filter_map(|object| self.view(object, slot)),
-                    );
+                    (slab.first..slab.first + slab.fresh)
+                        .filter_map(|object| self.view(object, slot))
+                        .for_each(|object| each(&object));
                     let rest = self.issued_end(id);
                     if rest < record.end() {
-                        blocks.extend(self.find(rest));
+                        self.find(rest).iter().for_each(&mut each);
                     }
                 } else {
-                    blocks.extend(self.view(id, slot));
+                    self.view(id, slot).iter().for_each(&mut each);
                 }
                 id = record.next();
             }
-            regions.push(RegionView { addr: region.addr, size: region.size, blocks });
         }
-        regions
     }
 }

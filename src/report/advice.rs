@@ -4,6 +4,7 @@
 //! | rule | speaks when | advises |
 //! |---|---|---|
 //! | [`Rule::RaiseCap`] | a request failed under a cap, and a higher one within the device's memory would have served it | the lowest such cap |
+//! | [`Rule::Expand`] | a request failed in segments, whose free whole pages, with what could have been added, would have served it | `expandable_segments:True` |
 //! | [`Rule::LimitSplitting`] | a request failed although that much was free, in smaller pieces, blocks of any size may be split, and the memory lies in segments | `max_split_size_mb` at the size of the request |
 //! | [`Rule::WidenNonSplitRounding`] | a request failed although a free block was large enough, because `max_split_size_mb` forbade it, which it does in segments | a larger `max_non_split_rounding_mb` |
 //! | [`Rule::FinerRounding`] | `roundup_power2_divisions` is set and rounding took more than an eighth of the allocated bytes at the peak | more divisions |
@@ -11,6 +12,7 @@
 //! | [`Rule::CollectLater`] | a threshold is set and one in ten allocations or more had to go to the driver after a collection | a higher threshold, or none |
 //! | [`Rule::DropFreeSync`] | `free_sync:True` is set and at least a thousand frees waited for the device | leaving it out, if the program does not rely on it |
 
+use super::failure::{room, within_a_range};
 use super::model::{DEFAULT_SOURCE, DeviceReport, OomMoment, POOL, Report, Setting};
 use super::units::{counted, grouped, human};
 
@@ -24,6 +26,7 @@ const SMALLEST_SPLIT_MIB: u64 = 20;
 #[allow(missing_docs)] // The table is the documentation; a second one here would drift from it.
 pub enum Rule {
     RaiseCap,
+    Expand,
     LimitSplitting,
     WidenNonSplitRounding,
     FinerRounding,
@@ -46,8 +49,9 @@ pub struct Advice {
 /// What a rule has to say about one device under the process's settings; usually nothing.
 type Judge = fn(&DeviceReport, &[Setting]) -> Option<String>;
 
-const RULES: [(Rule, Judge); 7] = [
+const RULES: [(Rule, Judge); 8] = [
     (Rule::RaiseCap, raise_cap),
+    (Rule::Expand, expand),
     (Rule::LimitSplitting, limit_splitting),
     (Rule::WidenNonSplitRounding, widen_non_split_rounding),
     (Rule::FinerRounding, finer_rounding),
@@ -97,6 +101,28 @@ fn raise_cap(device: &DeviceReport, _: &[Setting]) -> Option<String> {
         enough.div_ceil(MIB),
         counted(moments.len() as u64, "request"),
         human(device.limit_bytes),
+    ))
+}
+
+fn expand(device: &DeviceReport, config: &[Setting]) -> Option<String> {
+    if device.mapped.is_some() || set(config, "expandable_segments") == Some("True") {
+        return None; // it is on, or not possible here
+    }
+    let served = |oom: &&OomMoment| {
+        oom.largest_free_block_bytes < oom.requested_bytes
+            && within_a_range(oom).is_some_and(|most| most >= oom.requested_bytes)
+    };
+    let oom = device.fragmentation.at_oom.iter().find(served)?;
+    let pages = oom.circumstances.as_ref()?.free_page_bytes;
+    let added = match room(oom) {
+        0 => String::new(),
+        bytes => format!(", and {} could be added", human(bytes)),
+    };
+    Some(format!(
+        "expandable_segments:True, which would have served the {} that failed: {} of the {} free are whole pages{added}",
+        human(oom.requested_bytes),
+        human(pages),
+        human(oom.free_bytes),
     ))
 }
 
@@ -192,6 +218,7 @@ fn drop_free_sync(device: &DeviceReport, config: &[Setting]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::failure::Circumstances;
     use crate::report::model::{Counts, EndedBy, Mapped, Peak, Process, SCHEMA_VERSION};
 
     const GIB: u64 = 1 << 30;
@@ -209,6 +236,7 @@ mod tests {
             config: settings.iter().map(setting).collect(),
             devices: vec![device.clone()],
             notes: vec![],
+            history: None,
         };
         advise(&report).into_iter().map(|advice| (advice.rule, advice.text)).collect()
     }
@@ -259,6 +287,21 @@ mod tests {
         assert_eq!(rules(&others_hold_the_rest, &[]), []);
         others_hold_the_rest.fragmentation.at_oom[0].driver_free_bytes = Some(GIB);
         assert_eq!(rules(&others_hold_the_rest, &[]), [Rule::RaiseCap]);
+    }
+
+    #[test]
+    fn a_range_is_advised_where_it_would_have_put_the_pieces_together() {
+        let told = |free_page_bytes| {
+            let mut device = failed(GIB, 3 * GIB, GIB / 2, 8 * GIB);
+            let oom = &mut device.fragmentation.at_oom[0];
+            oom.in_use_bytes = 8 * GIB - 100 * MIB;
+            oom.circumstances = Some(Circumstances { free_page_bytes, ..Circumstances::default() });
+            device
+        };
+        let enough = told(GIB - 100 * MIB);
+        assert!(rules(&enough, &[]).contains(&Rule::Expand));
+        assert!(!rules(&told(GIB - 102 * MIB), &[]).contains(&Rule::Expand), "a page too few");
+        assert!(!rules(&enough, &[("expandable_segments", "True")]).contains(&Rule::Expand), "it is on");
     }
 
     #[test]

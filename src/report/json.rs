@@ -1,15 +1,96 @@
 //! The report as JSON, and back: what `GPUCACHE_REPORT=FILE` writes and what tools read.
 
 use super::model::Report;
+use serde::Serialize;
+use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
+use std::io::{self, Write};
 
-/// The report as indented JSON with a final newline.
+/// The report as indented JSON with a final newline. A list within a list is a row and stands in one line.
 ///
 /// Figures that are not finite numbers, which only a fault in a producer could make, are written as `null` by serde;
 /// nothing here can fail, because every map has string keys.
 pub fn to_json(report: &Report) -> String {
-    let mut text = serde_json::to_string_pretty(report).unwrap_or_default();
-    text.push('\n');
-    text
+    let mut text = Vec::new();
+    let _ = report.serialize(&mut Serializer::with_formatter(&mut text, Rows::default()));
+    text.push(b'\n');
+    String::from_utf8(text).unwrap_or_default()
+}
+
+/// Indents everything but rows.
+#[derive(Default)]
+struct Rows {
+    pretty: PrettyFormatter<'static>,
+    /// Of what is open, whether it is a list.
+    open: Vec<bool>,
+    /// Lists open in the present row, with its own; 0 outside of rows.
+    row: usize,
+}
+
+impl Rows {
+    fn begin(&mut self, list: bool) {
+        let within = self.row > 0 || (list && self.open.last() == Some(&true));
+        self.open.push(list);
+        self.row += usize::from(within);
+    }
+
+    fn end(&mut self) {
+        self.open.pop();
+        self.row = self.row.saturating_sub(1);
+    }
+}
+
+type Written = io::Result<()>;
+
+impl Formatter for Rows {
+    fn begin_array<W: ?Sized + Write>(&mut self, to: &mut W) -> Written {
+        self.begin(true);
+        if self.row > 0 { to.write_all(b"[") } else { self.pretty.begin_array(to) }
+    }
+
+    fn end_array<W: ?Sized + Write>(&mut self, to: &mut W) -> Written {
+        let row = self.row > 0;
+        self.end();
+        if row { to.write_all(b"]") } else { self.pretty.end_array(to) }
+    }
+
+    fn begin_array_value<W: ?Sized + Write>(&mut self, to: &mut W, first: bool) -> Written {
+        match (self.row > 0, first) {
+            (true, true) => Ok(()),
+            (true, false) => to.write_all(b","),
+            (false, _) => self.pretty.begin_array_value(to, first),
+        }
+    }
+
+    fn end_array_value<W: ?Sized + Write>(&mut self, to: &mut W) -> Written {
+        if self.row > 0 { Ok(()) } else { self.pretty.end_array_value(to) }
+    }
+
+    fn begin_object<W: ?Sized + Write>(&mut self, to: &mut W) -> Written {
+        self.begin(false);
+        if self.row > 0 { to.write_all(b"{") } else { self.pretty.begin_object(to) }
+    }
+
+    fn end_object<W: ?Sized + Write>(&mut self, to: &mut W) -> Written {
+        let row = self.row > 0;
+        self.end();
+        if row { to.write_all(b"}") } else { self.pretty.end_object(to) }
+    }
+
+    fn begin_object_key<W: ?Sized + Write>(&mut self, to: &mut W, first: bool) -> Written {
+        match (self.row > 0, first) {
+            (true, true) => Ok(()),
+            (true, false) => to.write_all(b","),
+            (false, _) => self.pretty.begin_object_key(to, first),
+        }
+    }
+
+    fn begin_object_value<W: ?Sized + Write>(&mut self, to: &mut W) -> Written {
+        if self.row > 0 { to.write_all(b":") } else { self.pretty.begin_object_value(to) }
+    }
+
+    fn end_object_value<W: ?Sized + Write>(&mut self, to: &mut W) -> Written {
+        if self.row > 0 { Ok(()) } else { self.pretty.end_object_value(to) }
+    }
 }
 
 /// Reads a report written by this version or by one that only added fields.
@@ -37,6 +118,20 @@ mod tests {
         for report in [sample::training(), sample::failure()] {
             assert_eq!(from_json(&to_json(&report)).unwrap(), report);
         }
+    }
+
+    #[test]
+    fn it_is_indented_but_for_rows() {
+        let training = sample::training();
+        let pretty = format!("{}\n", serde_json::to_string_pretty(&training).unwrap());
+        assert_eq!(to_json(&training), pretty, "there are no rows in it");
+        let value = serde_json::json!({ "a": [1, [2, [3], { "b": [] }], []], "c": [{ "d": [[1, 2], [3]] }] });
+        let mut text = Vec::new();
+        value.serialize(&mut Serializer::with_formatter(&mut text, Rows::default())).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+        assert!(text.contains("\n    [2,[3],{\"b\":[]}],\n    []\n"), "{text}");
+        assert!(text.contains("\n        [1,2],\n        [3]\n"), "{text}");
     }
 
     #[test]
@@ -77,6 +172,7 @@ mod tests {
                 "external_bytes",
                 "fragmentation",
                 "free_bytes",
+                "in_use_bytes",
                 "kind",
                 "largest_free_block_bytes",
                 "limit_bytes",

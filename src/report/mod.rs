@@ -5,7 +5,9 @@
 
 pub mod advice;
 pub mod counts;
+pub mod failure;
 pub mod file;
+pub mod history;
 pub mod json;
 pub mod model;
 pub mod prom;

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use super::counts::Counts;
+use super::failure::Circumstances;
+use super::history::{History, Map, Segment};
 
 /// Version of the JSON format. Fields may be added without raising it; nothing is renamed or removed without.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -27,6 +29,9 @@ pub struct Report {
     pub devices: Vec<DeviceReport>,
     /// Remarks for the reader: what was degraded, not counted or not understood.
     pub notes: Vec<String>,
+    /// What happened when; absent unless `history` is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<History>,
 }
 
 /// The process that a report is about.
@@ -181,6 +186,12 @@ pub struct DeviceReport {
     /// The parts of its life that the program has named by `gpucache_mark`, in order of their first beginning.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<Phase>,
+    /// How the memory lay at the end; empty unless `history` is set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub segments: Vec<Segment>,
+    /// How it lay at the reserved bytes' high-water mark, or shortly before; absent unless `history` is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub map_at_peak: Option<Map>,
 }
 
 /// A part of the process's life that the program has named. One that was entered more than once adds up, but for peaks.
@@ -272,8 +283,18 @@ pub struct OomMoment {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver_free_bytes: Option<u64>,
     /// The lowest cap under which the request would have fitted: what was in use, and what the driver takes for the
-    /// request, whole pages of 2 MiB but for small allocations outside the pool.
+    /// request, whole pages of 2 MiB but for small allocations outside the pool; without what lay idle in the pool, which
+    /// would have made room for memory outside it.
     pub sufficient_limit_bytes: u64,
+    /// Bytes held by the process on the device in all.
+    #[serde(default)]
+    pub in_use_bytes: u64,
+    /// Who asked, and what was live: absent where so many requests had failed before that nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub circumstances: Option<Circumstances>,
+    /// How the memory lay, for the first few.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub map: Option<Map>,
 }
 
 /// Requests whose size lies in one power-of-two interval.

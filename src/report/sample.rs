@@ -68,7 +68,7 @@ pub fn training() -> Report {
         },
         driver_time: None,
         mapped: None,
-        phases: vec![],
+        ..DeviceReport::default()
     };
     Report {
         schema_version: SCHEMA_VERSION,
@@ -85,6 +85,7 @@ pub fn training() -> Report {
         ],
         devices: vec![device],
         notes: vec![],
+        history: None,
     }
 }
 
@@ -103,6 +104,9 @@ pub fn failure() -> Report {
         limit_bytes: 8 * GIB,
         driver_free_bytes: Some(70 * GIB),
         sufficient_limit_bytes: 9 * GIB,
+        in_use_bytes: 8 * GIB,
+        circumstances: None,
+        map: None,
     };
     let base = DeviceReport { name: "NVIDIA H200".into(), total_bytes: 80 * GIB, ..DeviceReport::default() };
     let failed = DeviceReport {
@@ -157,5 +161,6 @@ pub fn failure() -> Report {
         ],
         devices: vec![failed, unused, outside],
         notes: vec!["a call was forwarded because the driver is older than 12.5".into()],
+        history: None,
     }
 }

@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use super::advice::{Advice, advise};
+use super::failure;
 use super::model::{DEFAULT_SOURCE, DeviceReport, EndedBy, Live, Mapped, OomMoment, POOL, Phase, Report};
 use super::units::{counted, duration, grouped, human, microseconds, printable};
 
@@ -16,7 +17,7 @@ const COMMAND_SHOWN: usize = 80;
 /// Most phases that are listed.
 const PHASES_SHOWN: usize = 8;
 
-/// Most sizes of never-freed blocks that are listed.
+/// Most sizes of never-freed blocks, and of those in use when memory ran out, that are listed.
 const SIZES_SHOWN: usize = 3;
 
 /// The report as lines of text, each ended by a newline; the first begins with `gpucache[PID]:`.
@@ -33,6 +34,9 @@ pub fn to_text(report: &Report) -> String {
         }
     } else {
         out.push_str(" used CUDA but allocated no device memory\n");
+    }
+    if let Some(history) = &report.history {
+        let _ = writeln!(out, "  history: {}", history.summary());
     }
     for note in &report.notes {
         let _ = writeln!(out, "  note: {}", printable(note));
@@ -78,6 +82,20 @@ fn device_lines(out: &mut String, report: &Report, device: &DeviceReport, advice
         for oom in device.fragmentation.at_oom.iter().take(1) {
             line(out, "", &out_of_memory(oom));
             line(out, "", &what_would_do(device, oom));
+            if let Some(told) = &oom.circumstances {
+                line(
+                    out,
+                    "",
+                    &format!(
+                        "asked by {}; in use were {}",
+                        failure::who(told),
+                        failure::live(told, SIZES_SHOWN)
+                    ),
+                );
+            }
+            for obstacle in failure::obstacles(device, oom) {
+                line(out, "", &obstacle);
+            }
         }
     }
     if device.counts.invalid_free > 0 {

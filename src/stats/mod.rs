@@ -10,6 +10,7 @@ mod counts;
 mod fragmentation;
 mod gauge;
 mod histogram;
+pub mod history;
 mod kind;
 pub mod live;
 mod together;

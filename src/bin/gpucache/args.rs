@@ -139,6 +139,12 @@ pub struct Show {
     /// As a page, written to this file
     #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
+    /// The history as a trace, written to this file, for ui.perfetto.dev or chrome://tracing
+    #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath, conflicts_with = "json")]
+    pub trace: Option<PathBuf>,
+    /// The history as a memory snapshot of PyTorch, written to this file (a pickle), for pytorch.org/memory_viz
+    #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath, conflicts_with = "json")]
+    pub memory_viz: Option<PathBuf>,
 }
 
 // Each is an option of its own.

@@ -15,9 +15,7 @@ use std::path::{Path, PathBuf};
 pub struct Loaded {
     pub path: PathBuf,
     pub report: Report,
-    /// Everything in the file, also what this version of the model has no field for.
-    pub raw: Value,
-    /// The file as it is.
+    /// The file as it is, also with what this version of the model has no field for.
     pub text: String,
 }
 
@@ -27,9 +25,9 @@ pub fn load(path: &Path) -> Result<Loaded, Failure> {
         return live(&find::process(path)?, path);
     }
     let bytes = read(path).map_err(|what| fault(path, &what))?;
-    let (report, raw) = parse(&bytes).map_err(|what| fault(path, &what))?;
+    let report = parse(&bytes).map_err(|what| fault(path, &what))?;
     let text = String::from_utf8_lossy(&bytes).trim_end().to_owned();
-    Ok(Loaded { path: path.to_owned(), report, raw, text })
+    Ok(Loaded { path: path.to_owned(), report, text })
 }
 
 /// The report that a live file holds.
@@ -41,8 +39,7 @@ fn live(process: &find::Process, named: &Path) -> Result<Loaded, Failure> {
         );
     }
     let text = to_json(&report);
-    let raw = serde_json::from_str(&text).map_err(|error| fault(named, &error.to_string()))?;
-    Ok(Loaded { path: named.to_owned(), report, raw, text })
+    Ok(Loaded { path: named.to_owned(), report, text })
 }
 
 /// Reads several reports, each once.
@@ -80,7 +77,7 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
 }
 
 /// The report, or what is wrong.
-fn parse(bytes: &[u8]) -> Result<(Report, Value), String> {
+fn parse(bytes: &[u8]) -> Result<Report, String> {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return Err("it is no report: not text".into());
     };
@@ -115,8 +112,7 @@ fn parse(bytes: &[u8]) -> Result<(Report, Value), String> {
         Some(Some(1..)) => {}
         Some(_) => return Err("it is no report of gpucache: its schema_version is not a version".into()),
     }
-    let report = from_json(text).map_err(|error| format!("it is a damaged report: {error}"))?;
-    Ok((report, raw))
+    from_json(text).map_err(|error| format!("it is a damaged report: {error}"))
 }
 
 #[cfg(test)]
@@ -129,11 +125,10 @@ mod tests {
     }
 
     #[test]
-    fn a_report_is_read_with_all_that_is_in_it() {
+    fn a_report_is_read_with_what_was_invented_later() {
         let mut json = serde_json::to_value(sample::training()).unwrap();
         json["invented_later"] = 1.into();
-        let (report, raw) = parse(json.to_string().as_bytes()).unwrap();
-        assert_eq!((report, raw), (sample::training(), json));
+        assert_eq!(parse(json.to_string().as_bytes()).unwrap(), sample::training());
     }
 
     #[test]

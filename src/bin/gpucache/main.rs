@@ -20,6 +20,7 @@
 //! | `figures.rs` | the figures that reports are compared by, each with its unit |
 //! | `show.rs`, `diff.rs`, `merge.rs` | one report, two, many |
 //! | `html/` | the page |
+//! | `export/` | the history in forms that other tools show |
 //! | `doctor/` | whether the library would work here, and on a given program |
 //! | `place.rs` | where the library is |
 //! | `emit.rs` | completions and manual pages, made from the grammar |
@@ -45,6 +46,7 @@ mod ctl;
 mod diff;
 mod doctor;
 mod emit;
+mod export;
 mod failure;
 mod figures;
 mod find;

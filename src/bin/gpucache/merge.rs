@@ -239,8 +239,8 @@ mod tests {
     use crate::report::{Report, sample};
 
     fn loaded(name: &str, report: Report) -> Loaded {
-        let raw = serde_json::to_value(&report).unwrap();
-        Loaded { path: name.into(), report, text: raw.to_string(), raw }
+        let text = crate::report::to_json(&report);
+        Loaded { path: name.into(), report, text }
     }
 
     fn figure<'a>(merged: &'a Merged, key: &str) -> &'a Row {

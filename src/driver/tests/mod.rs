@@ -45,6 +45,8 @@ impl Bench {
             usage: |_| crate::pool::Usage::default(),
             changed: |_, _| (),
             clock: || 0,
+            failed: |_, _| (),
+            chronicle: None,
             device: 0,
             name: String::new(),
         }));

@@ -59,6 +59,8 @@ pub(super) fn open_books(capacity: u64, limit: u64) -> &'static DeviceBooks {
         reclaimable: |_| pools().iter().map(|pool| pool.idle_bytes()).sum(),
         changed: |_, _| (),
         clock: || 0,
+        failed: |_, _| (),
+        chronicle: None,
         usage: |_| {
             pools().iter().fold(Usage::default(), |mut sum, pool| {
                 sum.merge(&pool.usage());

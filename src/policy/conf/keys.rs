@@ -45,7 +45,7 @@ const FRACTION_FORM: &str = "a number from 0 to 1, or one for each device: [0:0.
 const MIB_FORM: &str = "a whole number of MiB, at least 20";
 const TRUTH_FORM: &str = "True or False";
 
-pub(super) const KEYS: [Key; 10] = [
+pub(super) const KEYS: [Key; 12] = [
     Key {
         name: "memory_fraction",
         pytorch_name: Some("per_process_memory_fraction"),
@@ -130,6 +130,24 @@ pub(super) const KEYS: [Key; 10] = [
                    [held:0.9,allocated:8GiB,fragmentation:0.5,growth:1GiB,leak:10]",
         set: |conf, value, origin| {
             conf.alert = origin.with(value::alarms(value)?);
+            Ok(())
+        },
+    },
+    Key {
+        name: "history",
+        pytorch_name: None,
+        accepted: "a whole number of events from 64 to 262144, or 0 for none",
+        set: |conf, value, origin| {
+            conf.history = origin.with(value::events(value)?);
+            Ok(())
+        },
+    },
+    Key {
+        name: "history_min",
+        pytorch_name: None,
+        accepted: "a size: 1MiB, 64KiB or plain bytes",
+        set: |conf, value, origin| {
+            conf.history_min = origin.with(value::bytes_of(value)?);
             Ok(())
         },
     },

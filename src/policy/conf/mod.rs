@@ -11,6 +11,8 @@
 //! | `free_sync` | `True`, `False` | `False` | each free waits for the device, as `cudaFree` does |
 //! | `live_file` | `True`, `False` | `True` | figures are kept in a small shared file while the process runs |
 //! | `alert` | `[held:0.9,allocated:8GiB,fragmentation:0.5,growth:1GiB,leak:10]` | none | what is to be said while the process runs |
+//! | `history` | 64 to 262144, or 0 | off | so many events are kept for the report |
+//! | `history_min` | `1MiB` | `1MiB` | allocations and frees below this are no events |
 //! | `expandable_segments` | `True`, `False` | `False` | memory of a pool lies in one range of addresses; free memory is moved where it is needed |
 //!
 //! Keys are looked up in `GPUCACHE_CONF`, then `PYTORCH_CUDA_ALLOC_CONF`, then `PYTORCH_ALLOC_CONF`, each key by itself.
@@ -131,6 +133,8 @@ pub struct Conf {
     alert: Sourced<Vec<Alarm>>,
     alert_file: Sourced<Option<Template>>,
     alert_command: Sourced<Option<String>>,
+    history: Sourced<usize>,
+    history_min: Sourced<u64>,
     report: Sourced<ReportTarget>,
     prom: Sourced<Option<Template>>,
     log: Sourced<LogLevel>,
@@ -152,6 +156,8 @@ impl Default for Conf {
             alert: Sourced::default_of(Vec::new(), "none"),
             alert_file: Sourced::default_of(None, "none"),
             alert_command: Sourced::default_of(None, "none"),
+            history: Sourced::default_of(0, "off"),
+            history_min: Sourced::default_of(1 << 20, "1MiB"),
             report: Sourced::default_of(ReportTarget::Stderr, "stderr"),
             prom: Sourced::default_of(None, "off"),
             log: Sourced::default_of(LogLevel::Warn, "warn"),
@@ -229,6 +235,16 @@ impl Conf {
         self.alert_command.value.as_deref()
     }
 
+    /// Events that are kept for the report; 0 for no history.
+    pub fn history(&self) -> usize {
+        self.history.value
+    }
+
+    /// Bytes from which on allocations and frees are events.
+    pub fn history_min(&self) -> u64 {
+        self.history_min.value
+    }
+
     /// Where figures for Prometheus go while the process runs; none if nowhere.
     pub fn prom(&self) -> Option<&Template> {
         self.prom.value.as_ref()
@@ -257,6 +273,8 @@ impl Conf {
             self.expandable_segments.setting("expandable_segments"),
             self.live_file.setting("live_file"),
             self.alert.setting("alert"),
+            self.history.setting("history"),
+            self.history_min.setting("history_min"),
             self.report.setting("GPUCACHE_REPORT"),
             self.prom.setting("GPUCACHE_PROM"),
             self.alert_file.setting("GPUCACHE_ALERT_FILE"),

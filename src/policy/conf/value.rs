@@ -232,6 +232,23 @@ fn alarm(name: &str, threshold: &str) -> Result<Alarm, Refusal> {
     }
 }
 
+/// Events of a history: fewer would tell nothing, more would make a report that nothing opens.
+const EVENTS: std::ops::RangeInclusive<u64> = 64..=1 << 18;
+
+pub(super) fn events(value: &Value) -> Result<usize, Refusal> {
+    let text = word(value)?;
+    match whole(text) {
+        Some(0) => Ok(0),
+        Some(events) if EVENTS.contains(&events) => Ok(events as usize),
+        Some(_) => Err(format!("`{text}` is not from {} to {}", EVENTS.start(), EVENTS.end())),
+        None => Err(format!("`{text}` is not a whole number")),
+    }
+}
+
+pub(super) fn bytes_of(value: &Value) -> Result<u64, Refusal> {
+    bytes::parse(word(value)?).map_err(|error| error.fault())
+}
+
 /// The collector reads no file of another name.
 pub(super) fn prom_file(text: &str) -> Result<Template, Refusal> {
     // In this case of letters only.

@@ -52,6 +52,8 @@ fn full(ordinal: u32) -> DeviceReport {
         limit_bytes: 7,
         driver_free_bytes: Some(8),
         sufficient_limit_bytes: 9,
+        // What the live file has no room for.
+        ..OomMoment::default()
     };
     DeviceReport {
         ordinal,
@@ -81,7 +83,7 @@ fn full(ordinal: u32) -> DeviceReport {
             moved_bytes: 7,
             map_ns: 8,
         }),
-        phases: vec![],
+        ..DeviceReport::default()
     }
 }
 

@@ -193,6 +193,7 @@ impl View {
             config: self.identity.config.clone(),
             devices: self.devices.iter().filter(|device| device.was_used()).cloned().collect(),
             notes: self.notes.clone(),
+            history: None,
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use super::bars::{Bar, bar, share, width_of};
 use crate::figures::Unit;
-use crate::report::Report;
 use crate::report::model::{DEFAULT_SOURCE, DeviceReport, OomMoment, POOL, SizeBucket};
 use crate::report::units::{counted, grouped, human, microseconds, printable};
+use crate::report::{Report, failure};
 
 /// A device of the page.
 pub struct Device {
@@ -52,6 +52,8 @@ pub struct Oom {
     pub kind: String,
     pub bar: Bar,
     pub facts: Vec<(&'static str, String)>,
+    /// Who asked, what was live, what stood in the way.
+    pub about: Vec<String>,
     pub enough: String,
 }
 
@@ -247,6 +249,14 @@ fn failed(device: &DeviceReport, oom: &OomMoment) -> Oom {
     }
     facts.push(("cap", human(oom.limit_bytes)));
     facts.extend(oom.driver_free_bytes.map(|free| ("free on the device", human(free))));
+    let mut about = failure::obstacles(device, oom);
+    if let Some(told) = &oom.circumstances {
+        facts.extend(told.others_bytes.map(|bytes| ("held by others", human(bytes))));
+        about.insert(0, format!("Asked by {}.", failure::who(told)));
+        if told.live_blocks > 0 {
+            about.insert(1, format!("In use: {}.", failure::live(told, usize::MAX)));
+        }
+    }
     let enough = oom.sufficient_limit_bytes;
     let enough = if enough > device.total_bytes {
         format!("The device is too small by {}.", human(enough - device.total_bytes))
@@ -260,6 +270,7 @@ fn failed(device: &DeviceReport, oom: &OomMoment) -> Oom {
         kind: printable(&oom.kind),
         bar: bar("then", &parts, width, oom.limit_bytes),
         facts,
+        about,
         enough,
     }
 }

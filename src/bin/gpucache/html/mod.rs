@@ -35,7 +35,7 @@ struct Page {
     verdict: Verdict,
     advice: Vec<(u32, String)>,
     devices: Vec<Device>,
-    histories: Vec<history::Chart>,
+    timelines: Vec<history::Timeline>,
     maps: Vec<segments::Map>,
     set: Vec<Setting>,
     defaults: Vec<Setting>,
@@ -64,8 +64,8 @@ pub fn page(loaded: &Loaded, outcome: Option<&str>) -> String {
         verdict: verdict(report),
         advice: advise(report).into_iter().map(|advice| (advice.device, advice.text)).collect(),
         devices: report.devices.iter().filter(|d| d.was_used()).map(|d| Device::of(d, report)).collect(),
-        histories: history::charts(&loaded.raw),
-        maps: segments::maps(&loaded.raw),
+        timelines: history::timelines(report),
+        maps: segments::maps(report),
         set,
         defaults,
         notes: report.notes.iter().map(|note| printable(note)).collect(),
@@ -222,8 +222,8 @@ mod tests {
     use crate::report::sample;
 
     fn loaded(report: Report) -> Loaded {
-        let raw = serde_json::to_value(&report).unwrap();
-        Loaded { path: "r.json".into(), report, text: raw.to_string(), raw }
+        let text = crate::report::to_json(&report);
+        Loaded { path: "r.json".into(), report, text }
     }
 
     #[test]
