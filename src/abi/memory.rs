@@ -7,7 +7,7 @@ use super::types::{CuResult, DevicePtr};
 use crate::driver::books::DeviceBooks;
 use crate::driver::external::{Entry, charged};
 use crate::life::contexts::{self, LEDGER, Life, give_up, write_down};
-use crate::life::process;
+use crate::life::{process, sites};
 use crate::pool::{Claim, Freed, local};
 use crate::stats::ExternalKind;
 use std::ffi::c_uint;
@@ -27,6 +27,9 @@ pub unsafe fn alloc(address: *mut DevicePtr, bytes: usize) -> CuResult {
             Ok(served) => {
                 // SAFETY: not null, and the caller's to write.
                 unsafe { *address = served };
+                if sites::is_on() {
+                    sites::allocated(life.device, life.server.ctx().0, served, bytes as u64);
+                }
                 return CuResult::SUCCESS;
             }
             Err(CuResult::NOT_SUPPORTED) => {}
@@ -96,6 +99,10 @@ pub enum Given {
 /// Gives the block at `address` to its pool: into the calling thread's cache where that has room.
 #[inline(always)]
 pub fn give(address: DevicePtr) -> Given {
+    if sites::is_on() {
+        // Before the free: from then on the address may be another's.
+        sites::freed_pooled(address);
+    }
     match contexts::index().keep(address, local::get) {
         Freed::Kept(kept) => match contexts::by_owner(kept.owner()) {
             Some(life) => Given::Taken(life.server.keep(kept)),
@@ -169,7 +176,11 @@ pub fn counted_as(
     let Some(books) = books.filter(|_| process::is_active()) else { return call() };
     match charged(books, kind, bytes, call) {
         Ok(()) => {
-            write_down(key(), Entry { device: books.device, kind, bytes, ctx: contexts::ends_with(kind) });
+            let (key, ctx) = (key(), contexts::ends_with(kind));
+            write_down(key, Entry { device: books.device, kind, bytes, ctx });
+            if sites::is_on() {
+                sites::allocated(books.device, ctx, key, bytes);
+            }
             if kind == ExternalKind::Other {
                 books.counts.bump(|counts| &counts.forwarded);
             }
@@ -183,12 +194,14 @@ pub fn counted_as(
 /// once, and returns to them if the call fails. A graph's memory stays: the driver keeps it for the next run.
 pub fn released(key: u64, call: impl FnOnce() -> CuResult) -> CuResult {
     let entry = LEDGER.remove_unless(key, ExternalKind::Graph);
+    let sample = entry.filter(|_| sites::is_on()).and_then(|_| sites::freed(key));
     let result = call();
     if let Some(entry) = entry {
         if result == CuResult::SUCCESS {
             give_up(entry);
         } else {
             write_down(key, entry);
+            sites::not_freed(key, sample);
         }
     }
     result

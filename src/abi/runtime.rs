@@ -11,8 +11,8 @@ use super::arch;
 use super::guard::shield;
 use super::memory::{Given, give};
 use super::runtimes;
-use crate::life::contexts;
 use crate::life::process::{Admission, admit};
+use crate::life::{contexts, sites};
 use std::ffi::{CStr, c_int, c_void};
 
 /// Names that this library exports beside the driver's.
@@ -47,7 +47,11 @@ pub unsafe extern "C" fn malloc(address: *mut u64, bytes: usize, caller: usize) 
             if life.server.sticky_error().is_some() {
                 return None;
             }
-            life.server.try_hit(bytes as u64)
+            let served = life.server.try_hit(bytes as u64)?;
+            if sites::is_on() {
+                sites::allocated(life.device, life.server.ctx().0, served, bytes as u64);
+            }
+            Some(served)
         });
         if let Some(Some(served)) = served {
             // SAFETY: not null, and the caller's to write.

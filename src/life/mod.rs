@@ -14,6 +14,9 @@
 //! | `scratch.rs` | memory for the report, where no allocator may be asked |
 //! | `peers.rs` | which devices may reach the mapped memory of which contexts |
 //! | `watch.rs` | what is written for those who watch a running process: figures for Prometheus, alarms |
+//! | `sites.rs` | who holds the memory: a sample of the allocations with their stacks |
+//! | `stack.rs`, `modules.rs` | the calling thread's stack, and which objects its addresses lie in |
+//! | `python.rs`, `python_frames.rs` | the frames of Python on it |
 //! | `notes.rs` | what the report has to say besides figures |
 //! | `say.rs` | one line on stderr |
 //! | `logging.rs` | diagnostics behind `GPUCACHE_LOG` |
@@ -26,10 +29,15 @@ pub mod graphs;
 pub mod green;
 pub mod live;
 pub mod logging;
+pub mod modules;
 pub mod notes;
 pub mod peers;
 pub mod phases;
 pub mod process;
+pub mod python;
+mod python_frames;
 pub mod say;
 pub mod scratch;
+pub mod sites;
+pub mod stack;
 pub mod watch;

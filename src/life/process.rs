@@ -11,7 +11,7 @@
 //!
 //! `New` leads to one of the first three; `Child` and `Degraded` are final.
 
-use super::{exit, logging, notes, say};
+use super::{exit, logging, notes, say, sites};
 use crate::driver::real;
 use crate::policy::conf::LogLevel;
 use crate::policy::{Conf, conf};
@@ -162,6 +162,7 @@ fn start() {
     OWNER_PID.store(unsafe { libc::getpid() }, Ordering::Release);
     if mode == ACTIVE {
         exit::arm();
+        conf().into_iter().for_each(sites::start);
         tracing::info!("gpucache {} is active; {}", env!("CARGO_PKG_VERSION"), settings_in_words());
     }
     let _ = MODE.compare_exchange(NEW, mode, Ordering::AcqRel, Ordering::Acquire);

@@ -11,6 +11,8 @@ pub mod model;
 pub mod prom;
 #[cfg(test)]
 pub(crate) mod sample;
+pub mod sites;
+pub mod symbols;
 pub mod template;
 pub mod text;
 pub mod units;

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use super::counts::Counts;
+use super::sites::Sites;
 
 /// Version of the JSON format. Fields may be added without raising it; nothing is renamed or removed without.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -167,6 +168,9 @@ pub struct DeviceReport {
     /// The parts of its life that the program has named by `gpucache_mark`, in order of their first beginning.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<Phase>,
+    /// Who holds the memory, where allocations were sampled (`sites`); absent where not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sites: Option<Sites>,
 }
 
 /// A part of the process's life that the program has named. One that was entered more than once adds up, but for peaks.

@@ -12,6 +12,7 @@ mod gauge;
 mod histogram;
 mod kind;
 pub mod live;
+pub mod sites;
 mod together;
 
 pub use counts::AtomicCounts;

@@ -44,7 +44,7 @@ const FRACTION_FORM: &str = "a number from 0 to 1, or one for each device: [0:0.
 const MIB_FORM: &str = "a whole number of MiB, at least 20";
 const TRUTH_FORM: &str = "True or False";
 
-pub(super) const KEYS: [Key; 10] = [
+pub(super) const KEYS: [Key; 11] = [
     Key {
         name: "memory_fraction",
         pytorch_name: Some("per_process_memory_fraction"),
@@ -129,6 +129,15 @@ pub(super) const KEYS: [Key; 10] = [
                    [held:0.9,allocated:8GiB,fragmentation:0.5,growth:1GiB,leak:10]",
         set: |conf, value, origin| {
             conf.alert = origin.with(value::alarms(value)?);
+            Ok(())
+        },
+    },
+    Key {
+        name: "sites",
+        pytorch_name: None,
+        accepted: "True, False, or the bytes from one sample to the next on average: 64MiB, or 1 for every allocation",
+        set: |conf, value, origin| {
+            conf.sites = origin.with(value::interval(value)?);
             Ok(())
         },
     },

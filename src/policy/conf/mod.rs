@@ -11,6 +11,7 @@
 //! | `free_sync` | `True`, `False` | `False` | each free waits for the device, as `cudaFree` does |
 //! | `live_file` | `True`, `False` | `True` | figures are kept in a small shared file while the process runs |
 //! | `alert` | `[held:0.9,allocated:8GiB,fragmentation:0.5,growth:1GiB,leak:10]` | none | what is to be said while the process runs |
+//! | `sites` | `True`, `False`, or a size | `False` | allocations are sampled with their stacks, one in so many bytes |
 //! | `expandable_segments` | `True`, `False` | `False` | memory of a pool lies in one range of addresses; free memory is moved where it is needed |
 //!
 //! Keys are looked up in `GPUCACHE_CONF`, then `PYTORCH_CUDA_ALLOC_CONF`, then `PYTORCH_ALLOC_CONF`, each key by itself.
@@ -130,6 +131,7 @@ pub struct Conf {
     live_file: Sourced<bool>,
     alert: Sourced<Vec<Alarm>>,
     alert_file: Sourced<Option<Template>>,
+    sites: Sourced<Option<u64>>,
     report: Sourced<ReportTarget>,
     prom: Sourced<Option<Template>>,
     log: Sourced<LogLevel>,
@@ -150,6 +152,7 @@ impl Default for Conf {
             live_file: Sourced::default_of(true, "True"),
             alert: Sourced::default_of(Vec::new(), "none"),
             alert_file: Sourced::default_of(None, "none"),
+            sites: Sourced::default_of(None, "False"),
             report: Sourced::default_of(ReportTarget::Stderr, "stderr"),
             prom: Sourced::default_of(None, "off"),
             log: Sourced::default_of(LogLevel::Warn, "warn"),
@@ -222,6 +225,11 @@ impl Conf {
         self.alert_file.value.as_ref()
     }
 
+    /// Bytes between two allocations that are sampled with their stacks, on average; none if none are.
+    pub fn sites(&self) -> Option<u64> {
+        self.sites.value
+    }
+
     /// Where figures for Prometheus go while the process runs; none if nowhere.
     pub fn prom(&self) -> Option<&Template> {
         self.prom.value.as_ref()
@@ -250,6 +258,7 @@ impl Conf {
             self.expandable_segments.setting("expandable_segments"),
             self.live_file.setting("live_file"),
             self.alert.setting("alert"),
+            self.sites.setting("sites"),
             self.report.setting("GPUCACHE_REPORT"),
             self.prom.setting("GPUCACHE_PROM"),
             self.alert_file.setting("GPUCACHE_ALERT_FILE"),

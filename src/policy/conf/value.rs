@@ -163,6 +163,22 @@ pub(super) fn truth(value: &Value) -> Result<bool, Refusal> {
     }
 }
 
+/// Bytes between two samples where nobody says how many: a training job of which a step takes 100 ms allocates some 10 GB
+/// in one, so that there are one or two hundred samples in it, and its live memory is known to a tenth.
+const SAMPLE_INTERVAL: u64 = 64 << 20;
+
+/// `True`, `False`, or bytes from one sample to the next.
+pub(super) fn interval(value: &Value) -> Result<Option<u64>, Refusal> {
+    match word(value)? {
+        "True" => Ok(Some(SAMPLE_INTERVAL)),
+        "False" => Ok(None),
+        text => match bytes::parse(text).map_err(|error| error.fault())? {
+            0 => Err("`0` is neither an interval nor False".to_owned()),
+            bytes => Ok(Some(bytes)),
+        },
+    }
+}
+
 /// Words that are more likely meant as an answer than as the name of a file.
 const NO_FILE_NAMES: [&str; 18] = [
     "0", "1", "2", "-", "none", "no", "yes", "on", "true", "false", "null", "disable", "disabled", "stdout",

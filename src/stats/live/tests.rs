@@ -82,6 +82,7 @@ fn full(ordinal: u32) -> DeviceReport {
             map_ns: 8,
         }),
         phases: vec![],
+        sites: None,
     }
 }
 

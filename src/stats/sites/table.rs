@@ -1,0 +1,497 @@
+//! The places in the program that allocate, and what each holds.
+//!
+//! What a site held at the peak needs no copy of the table at each new peak. Peaks have numbers, and a site remembers
+//! the number of the peak for which it has noted what it held. When it changes, and that number is an old one, it has not
+//! changed since the newest peak: so what it holds just before the change is what it held then.
+
+use super::sampler::Scaled;
+use crate::report::sites::{Frame as Shown, Held, Module as Object, Site as Listed, Sites};
+use std::collections::HashMap;
+
+/// Frames of a stack that are kept, of native code and of Python each.
+pub const DEPTH: usize = 64;
+/// Sites that are kept. What more there are go by one.
+const MOST: usize = 4096;
+
+/// A loaded object that frames lie in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Module {
+    /// Its path.
+    pub path: String,
+    /// Its build id.
+    pub build_id: Vec<u8>,
+}
+
+/// A frame as whoever has walked the stack hands it over.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Frame {
+    /// Of native code: the object and the address in it as it was linked, or in no object the address itself.
+    Native(Option<Module>, u64),
+    /// Of Python: file, function and line.
+    Python(String, String, u32),
+}
+
+/// A stack: its frames, the innermost first, and whether there were more.
+#[derive(Clone, Debug, Default)]
+pub struct Stack {
+    /// The frames.
+    pub frames: Vec<Frame>,
+    /// Whether the outermost are missing.
+    pub cut: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Kept {
+    Native { module: Option<u32>, offset: u64 },
+    Python { file: u32, function: u32, line: u32 },
+}
+
+struct Site {
+    device: u32,
+    stack: Box<[u32]>,
+    cut: bool,
+    live: Scaled,
+    live_samples: u64,
+    total: Scaled,
+    samples: u64,
+    /// What was live at the device's peak of that number.
+    at_peak: Scaled,
+    peak: u64,
+}
+
+#[derive(Default)]
+struct Device {
+    live: Scaled,
+    most: u64,
+    /// Number of the newest peak.
+    peak: u64,
+    /// The site of what has no room.
+    rest: Option<u32>,
+    unplaced: u64,
+    untracked: u64,
+    without_python: u64,
+}
+
+/// What a caller out of memory may note without much work: a site and what it holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Noted {
+    /// Number of the site, for [`Table::stack_in_words`].
+    pub site: u32,
+    /// Bytes, by estimate.
+    pub live_bytes: u64,
+    /// Allocations, by estimate.
+    pub live_blocks: u64,
+}
+
+/// All sites of the process.
+#[derive(Default)]
+pub struct Table {
+    sites: Vec<Site>,
+    by_key: HashMap<(u32, u64), u32>,
+    frames: Vec<Kept>,
+    frame_numbers: HashMap<Kept, u32>,
+    modules: Vec<Module>,
+    names: Vec<String>,
+    name_numbers: HashMap<String, u32>,
+    devices: HashMap<u32, Device>,
+}
+
+impl Table {
+    /// The site of a device's stack, by a hash of the stack.
+    pub fn find(&self, device: u32, key: u64) -> Option<u32> {
+        self.by_key.get(&(device, key)).copied()
+    }
+
+    /// The same, made if it is not there.
+    pub fn enter(&mut self, device: u32, key: u64, stack: &Stack) -> u32 {
+        if let Some(known) = self.find(device, key) {
+            return known;
+        }
+        if self.sites.len() >= MOST {
+            return self.rest(device);
+        }
+        let numbers = stack.frames.iter().map(|frame| self.frame(frame)).collect();
+        let site = self.add(device, numbers, stack.cut);
+        self.by_key.insert((device, key), site);
+        site
+    }
+
+    fn add(&mut self, device: u32, stack: Box<[u32]>, cut: bool) -> u32 {
+        self.sites.push(Site {
+            device,
+            stack,
+            cut,
+            live: Scaled::default(),
+            live_samples: 0,
+            total: Scaled::default(),
+            samples: 0,
+            at_peak: Scaled::default(),
+            // Whatever the newest peak is, the site held nothing then.
+            peak: u64::MAX,
+        });
+        let of = self.devices.entry(device).or_default();
+        let number = self.sites.len() as u32 - 1;
+        self.sites[number as usize].peak = of.peak;
+        number
+    }
+
+    /// The site of what has no room.
+    fn rest(&mut self, device: u32) -> u32 {
+        let known = self.devices.entry(device).or_default().rest;
+        let site = known.unwrap_or_else(|| self.add(device, Box::default(), false));
+        let of = self.devices.entry(device).or_default();
+        of.rest = Some(site);
+        of.unplaced += 1;
+        site
+    }
+
+    fn frame(&mut self, frame: &Frame) -> u32 {
+        let kept = match frame {
+            Frame::Native(module, offset) => {
+                Kept::Native { module: module.as_ref().map(|module| self.module(module)), offset: *offset }
+            }
+            Frame::Python(file, function, line) => {
+                Kept::Python { file: self.name(file), function: self.name(function), line: *line }
+            }
+        };
+        if let Some(number) = self.frame_numbers.get(&kept) {
+            return *number;
+        }
+        let number = self.frames.len() as u32;
+        self.frames.push(kept);
+        self.frame_numbers.insert(kept, number);
+        number
+    }
+
+    fn module(&mut self, module: &Module) -> u32 {
+        let known = self.modules.iter().position(|known| known == module);
+        known.unwrap_or_else(|| {
+            self.modules.push(module.clone());
+            self.modules.len() - 1
+        }) as u32
+    }
+
+    fn name(&mut self, name: &str) -> u32 {
+        if let Some(number) = self.name_numbers.get(name) {
+            return *number;
+        }
+        let number = self.names.len() as u32;
+        self.names.push(name.to_owned());
+        self.name_numbers.insert(name.to_owned(), number);
+        number
+    }
+
+    /// An allocation of a site is live.
+    pub fn begin(&mut self, site: u32, scaled: Scaled) {
+        self.count(site, scaled);
+        self.change(site, |live, samples| {
+            live.add(scaled);
+            *samples += 1;
+        });
+    }
+
+    /// An allocation of a site counts in its totals only: there is no room to wait for its free.
+    pub fn begin_untracked(&mut self, site: u32, scaled: Scaled) {
+        self.count(site, scaled);
+        if let Some(site) = self.sites.get(site as usize) {
+            self.devices.entry(site.device).or_default().untracked += 1;
+        }
+    }
+
+    fn count(&mut self, site: u32, scaled: Scaled) {
+        if let Some(site) = self.sites.get_mut(site as usize) {
+            site.total.add(scaled);
+            site.samples += 1;
+        }
+    }
+
+    /// It is freed.
+    pub fn end(&mut self, site: u32, scaled: Scaled) {
+        self.change(site, |live, samples| {
+            live.sub(scaled);
+            *samples = samples.saturating_sub(1);
+        });
+    }
+
+    /// It is not, after all.
+    pub fn end_undone(&mut self, site: u32, scaled: Scaled) {
+        self.change(site, |live, samples| {
+            live.add(scaled);
+            *samples += 1;
+        });
+    }
+
+    /// A sample of the device was taken in a thread whose frames of Python could not be read.
+    pub fn lacks_python(&mut self, device: u32) {
+        self.devices.entry(device).or_default().without_python += 1;
+    }
+
+    fn change(&mut self, site: u32, change: impl Fn(&mut Scaled, &mut u64)) {
+        let Some(site) = self.sites.get_mut(site as usize) else { return };
+        let device = self.devices.entry(site.device).or_default();
+        if site.peak != device.peak {
+            site.at_peak = site.live;
+            site.peak = device.peak;
+        }
+        change(&mut site.live, &mut site.live_samples);
+        change(&mut device.live, &mut 0);
+        if device.live.bytes > device.most {
+            device.most = device.live.bytes;
+            device.peak += 1;
+        }
+    }
+
+    fn held(&self, site: &Site, newest_peak: u64) -> Held {
+        let at_peak = if site.peak == newest_peak { site.at_peak } else { site.live };
+        Held {
+            live_bytes: site.live.bytes,
+            live_blocks: site.live.count(),
+            live_samples: site.live_samples,
+            peak_bytes: at_peak.bytes,
+            total_bytes: site.total.bytes,
+            total_blocks: site.total.count(),
+            samples: site.samples,
+        }
+    }
+
+    /// The sites of a device that hold most now, as many as there is room for; returns how many. Allocates nothing.
+    pub fn top_live(&self, device: u32, into: &mut [Noted]) -> usize {
+        let mut found = 0;
+        for (number, site) in self.sites.iter().enumerate() {
+            if site.device != device || site.live.bytes == 0 {
+                continue;
+            }
+            let noted =
+                Noted { site: number as u32, live_bytes: site.live.bytes, live_blocks: site.live.count() };
+            let at = into[..found].partition_point(|other| other.live_bytes >= noted.live_bytes);
+            if at >= into.len() {
+                continue;
+            }
+            found = (found + 1).min(into.len());
+            into[at..found].rotate_right(1);
+            into[at] = noted;
+        }
+        found
+    }
+
+    /// What a report says of a device: the sites that are among the first `most` by what is live, was live at the peak or
+    /// was allocated in all. `None` if nothing was sampled there.
+    pub fn report(&self, device: u32, interval: u64, most: usize) -> Option<Sites> {
+        let of = self.devices.get(&device)?;
+        let own = self.sites.iter().enumerate().filter(|(_, site)| site.device == device);
+        let mut all: Vec<(u32, Held)> =
+            own.map(|(number, site)| (number as u32, self.held(site, of.peak))).collect();
+        let mut chosen = vec![false; all.len()];
+        for by in [Held::live, Held::peak, Held::total] {
+            let listable = |at: &usize| by(&all[*at].1) > 0 && of.rest != Some(all[*at].0);
+            let mut order: Vec<usize> = (0..all.len()).filter(listable).collect();
+            order.sort_by_key(|at| std::cmp::Reverse(by(&all[*at].1)));
+            order.into_iter().take(most).for_each(|at| chosen[at] = true);
+        }
+        let mut report = Sites {
+            interval_bytes: interval,
+            unplaced_samples: of.unplaced,
+            untracked_samples: of.untracked,
+            without_python: of.without_python,
+            ..Sites::default()
+        };
+        let mut listed = Vec::new();
+        for (at, (number, held)) in all.drain(..).enumerate() {
+            report.all.add(&held);
+            if chosen[at] {
+                listed.push((number, held));
+            } else {
+                report.rest.add(&held);
+            }
+        }
+        listed.sort_by_key(|(_, held)| std::cmp::Reverse((held.live_bytes, held.total_bytes)));
+        let mut numbers = Renumbered::default();
+        for (number, held) in listed {
+            let site = &self.sites[number as usize];
+            let stack = site.stack.iter().map(|frame| numbers.frame(self, &mut report, *frame)).collect();
+            report.sites.push(Listed { held, stack, cut: site.cut });
+        }
+        Some(report)
+    }
+
+    /// A site's frames as a report would show them, for one that was noted at another time.
+    pub fn stack_in_words(&self, site: u32, most: usize) -> String {
+        let Some(site) = self.sites.get(site as usize) else { return String::new() };
+        let (mut shown, mut numbers) = (Sites::default(), Renumbered::default());
+        let stack = site.stack.iter().map(|frame| numbers.frame(self, &mut shown, *frame)).collect();
+        let listed = Listed { stack, cut: site.cut, ..Listed::default() };
+        shown.line(&listed, most)
+    }
+}
+
+impl Held {
+    fn live(&self) -> u64 {
+        self.live_bytes
+    }
+    fn peak(&self) -> u64 {
+        self.peak_bytes
+    }
+    fn total(&self) -> u64 {
+        self.total_bytes
+    }
+}
+
+/// Numbers in a report of what has others in the table.
+#[derive(Default)]
+struct Renumbered {
+    frames: HashMap<u32, u32>,
+    modules: HashMap<u32, u32>,
+}
+
+impl Renumbered {
+    fn frame(&mut self, table: &Table, report: &mut Sites, number: u32) -> u32 {
+        if let Some(known) = self.frames.get(&number) {
+            return *known;
+        }
+        let name = |at: u32| table.names.get(at as usize).cloned();
+        let shown = match table.frames[number as usize] {
+            Kept::Native { module, offset } => Shown {
+                module: module.map(|module| self.module(table, report, module)),
+                offset: Some(offset),
+                ..Shown::default()
+            },
+            Kept::Python { file, function, line } => {
+                Shown { file: name(file), function: name(function), line: Some(line), ..Shown::default() }
+            }
+        };
+        report.frames.push(shown);
+        let new = report.frames.len() as u32 - 1;
+        self.frames.insert(number, new);
+        new
+    }
+
+    fn module(&mut self, table: &Table, report: &mut Sites, number: u32) -> u32 {
+        *self.modules.entry(number).or_insert_with(|| {
+            let module = &table.modules[number as usize];
+            let build_id = module.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+            report.modules.push(Object { path: module.path.clone(), build_id });
+            report.modules.len() as u32 - 1
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stack(name: &str) -> Stack {
+        let module = Module { path: format!("/lib/{name}.so"), build_id: vec![0xab, 1] };
+        Stack {
+            frames: vec![
+                Frame::Native(Some(module), 0x1000),
+                Frame::Python("/a/b.py".into(), name.into(), 3),
+            ],
+            cut: false,
+        }
+    }
+
+    fn bytes(bytes: u64) -> Scaled {
+        Scaled { bytes, blocks: 1024 }
+    }
+
+    #[test]
+    fn sites_are_one_for_each_stack_and_device() {
+        let mut table = Table::default();
+        let first = table.enter(0, 1, &stack("a"));
+        assert_eq!(table.enter(0, 1, &stack("a")), first);
+        let others = [table.enter(0, 2, &stack("b")), table.enter(1, 1, &stack("a"))];
+        assert!(!others.contains(&first) && others[0] != others[1]);
+        assert_eq!(table.find(0, 2), Some(others[0]));
+    }
+
+    /// The peak, site by site, is what a copy of the whole at each new peak says.
+    #[test]
+    fn what_was_held_at_the_peak_is_as_copies_would_have_it() {
+        let mut table = Table::default();
+        let sites: Vec<u32> = (0..5).map(|at| table.enter(0, at, &stack(&at.to_string()))).collect();
+        let (mut held, mut copy, mut most) = ([0u64; 5], [0u64; 5], 0);
+        let mut blocks: Vec<(usize, u64)> = Vec::new();
+        let mut random = 12345u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % below
+        };
+        for _ in 0..5000 {
+            if blocks.is_empty() || next(5) < 3 {
+                let (site, size) = (next(5) as usize, 1 + next(1000));
+                table.begin(sites[site], bytes(size));
+                held[site] += size;
+                blocks.push((site, size));
+            } else {
+                let (site, size) = blocks.swap_remove(next(blocks.len() as u64) as usize);
+                table.end(sites[site], bytes(size));
+                held[site] -= size;
+            }
+            if held.iter().sum::<u64>() > most {
+                most = held.iter().sum();
+                copy = held;
+            }
+            let newest = table.devices[&0].peak;
+            let now: Vec<u64> = table.sites.iter().map(|site| table.held(site, newest).peak_bytes).collect();
+            assert_eq!(now, copy);
+        }
+        assert_eq!(table.report(0, 1, 10).unwrap().all.peak_bytes, most);
+    }
+
+    #[test]
+    fn a_site_that_is_new_after_the_peak_held_nothing_then() {
+        let mut table = Table::default();
+        let old = table.enter(0, 1, &stack("old"));
+        table.begin(old, bytes(100));
+        table.end(old, bytes(100));
+        let new = table.enter(0, 2, &stack("new"));
+        table.begin(new, bytes(50));
+        let report = table.report(0, 1, 10).unwrap();
+        let peaks: Vec<u64> = report.sites.iter().map(|site| site.held.peak_bytes).collect();
+        assert_eq!(peaks, [0, 100], "the one that is live comes first");
+    }
+
+    #[test]
+    fn what_has_no_room_is_counted_together() {
+        let mut table = Table::default();
+        for key in 0..MOST as u64 + 5 {
+            let site = table.enter(0, key, &stack(&key.to_string()));
+            table.begin(site, bytes(1));
+        }
+        let report = table.report(0, 1, 10).unwrap();
+        assert_eq!((report.unplaced_samples, report.all.live_bytes), (5, MOST as u64 + 5));
+        assert_eq!(report.sites.len(), 10);
+        assert_eq!(report.rest.live_bytes, MOST as u64 + 5 - 10);
+        assert!(report.sites.iter().all(|site| !site.stack.is_empty()));
+    }
+
+    #[test]
+    fn the_first_few_are_found_without_a_list() {
+        let mut table = Table::default();
+        for (key, size) in [5, 9, 1, 7, 3, 0].into_iter().enumerate() {
+            let site = table.enter(0, key as u64, &stack(&key.to_string()));
+            table.begin(site, bytes(size));
+        }
+        let mut into = [Noted::default(); 3];
+        assert_eq!(table.top_live(0, &mut into), 3);
+        assert_eq!(into.map(|noted| noted.live_bytes), [9, 7, 5]);
+        assert_eq!(table.stack_in_words(into[0].site, 3), "1 (b.py:3)");
+        let mut wide = [Noted::default(); 8];
+        assert_eq!(table.top_live(0, &mut wide), 5, "what holds nothing is not there");
+        assert_eq!(table.top_live(3, &mut wide), 0);
+    }
+
+    #[test]
+    fn a_report_names_each_frame_and_object_once() {
+        let mut table = Table::default();
+        for key in 0..3 {
+            let site = table.enter(0, key, &stack("same"));
+            table.begin(site, bytes(key + 1));
+        }
+        let report = table.report(0, 64, 10).unwrap();
+        assert_eq!((report.frames.len(), report.modules.len(), report.sites.len()), (2, 1, 3));
+        assert_eq!(report.modules[0].build_id, "ab01");
+        assert_eq!(report.sites[0].stack, [0, 1]);
+        assert_eq!(table.report(1, 64, 10), None);
+    }
+}
