@@ -4,47 +4,16 @@
 //! the number of the peak for which it has noted what it held. When it changes, and that number is an old one, it has not
 //! changed since the newest peak: so what it holds just before the change is what it held then.
 
+use super::frames::{Frames, Renumbered, Stack};
 use super::sampler::Scaled;
-use crate::report::sites::{Frame as Shown, Held, Module as Object, Site as Listed, Sites};
+use crate::report::sites::{Held, Site as Listed, Sites};
 use std::collections::HashMap;
 
-/// Frames of a stack that are kept, of native code and of Python each.
-pub const DEPTH: usize = 64;
 /// Sites that are kept. What more there are go by one.
 const MOST: usize = 4096;
-
-/// A loaded object that frames lie in.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Module {
-    /// Its path.
-    pub path: String,
-    /// Its build id.
-    pub build_id: Vec<u8>,
-}
-
-/// A frame as whoever has walked the stack hands it over.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Frame {
-    /// Of native code: the object and the address in it as it was linked, or in no object the address itself.
-    Native(Option<Module>, u64),
-    /// Of Python: file, function and line.
-    Python(String, String, u32),
-}
-
-/// A stack: its frames, the innermost first, and whether there were more.
-#[derive(Clone, Debug, Default)]
-pub struct Stack {
-    /// The frames.
-    pub frames: Vec<Frame>,
-    /// Whether the outermost are missing.
-    pub cut: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Kept {
-    Native { module: Option<u32>, offset: u64 },
-    Python { file: u32, function: u32, line: u32 },
-}
+/// Hashes that lead to a site without a look at its frames. Several may lead to one: what tells two walks apart, but is
+/// not shown, is no difference.
+const KEYS: usize = 4 * MOST;
 
 struct Site {
     device: u32,
@@ -67,7 +36,6 @@ struct Device {
     peak: u64,
     /// The site of what has no room.
     rest: Option<u32>,
-    unplaced: u64,
     untracked: u64,
     without_python: u64,
 }
@@ -88,11 +56,8 @@ pub struct Noted {
 pub struct Table {
     sites: Vec<Site>,
     by_key: HashMap<(u32, u64), u32>,
-    frames: Vec<Kept>,
-    frame_numbers: HashMap<Kept, u32>,
-    modules: Vec<Module>,
-    names: Vec<String>,
-    name_numbers: HashMap<String, u32>,
+    by_stack: HashMap<(u32, Box<[u32]>), u32>,
+    frames: Frames,
     devices: HashMap<u32, Device>,
 }
 
@@ -107,12 +72,23 @@ impl Table {
         if let Some(known) = self.find(device, key) {
             return known;
         }
-        if self.sites.len() >= MOST {
-            return self.rest(device);
+        let full = self.sites.len() >= MOST;
+        // Where there is no room for a site, none is taken for its frames.
+        let numbers =
+            stack.frames.iter().map(|frame| self.frames.number(frame, full)).collect::<Option<Box<[u32]>>>();
+        let known = numbers.clone().and_then(|numbers| self.by_stack.get(&(device, numbers)).copied());
+        let site = match (known, numbers) {
+            (Some(site), _) => site,
+            (None, Some(numbers)) if !full => {
+                let site = self.add(device, numbers.clone(), stack.cut);
+                self.by_stack.insert((device, numbers), site);
+                site
+            }
+            _ => self.rest(device),
+        };
+        if self.by_key.len() < KEYS {
+            self.by_key.insert((device, key), site);
         }
-        let numbers = stack.frames.iter().map(|frame| self.frame(frame)).collect();
-        let site = self.add(device, numbers, stack.cut);
-        self.by_key.insert((device, key), site);
         site
     }
 
@@ -139,46 +115,8 @@ impl Table {
     fn rest(&mut self, device: u32) -> u32 {
         let known = self.devices.entry(device).or_default().rest;
         let site = known.unwrap_or_else(|| self.add(device, Box::default(), false));
-        let of = self.devices.entry(device).or_default();
-        of.rest = Some(site);
-        of.unplaced += 1;
+        self.devices.entry(device).or_default().rest = Some(site);
         site
-    }
-
-    fn frame(&mut self, frame: &Frame) -> u32 {
-        let kept = match frame {
-            Frame::Native(module, offset) => {
-                Kept::Native { module: module.as_ref().map(|module| self.module(module)), offset: *offset }
-            }
-            Frame::Python(file, function, line) => {
-                Kept::Python { file: self.name(file), function: self.name(function), line: *line }
-            }
-        };
-        if let Some(number) = self.frame_numbers.get(&kept) {
-            return *number;
-        }
-        let number = self.frames.len() as u32;
-        self.frames.push(kept);
-        self.frame_numbers.insert(kept, number);
-        number
-    }
-
-    fn module(&mut self, module: &Module) -> u32 {
-        let known = self.modules.iter().position(|known| known == module);
-        known.unwrap_or_else(|| {
-            self.modules.push(module.clone());
-            self.modules.len() - 1
-        }) as u32
-    }
-
-    fn name(&mut self, name: &str) -> u32 {
-        if let Some(number) = self.name_numbers.get(name) {
-            return *number;
-        }
-        let number = self.names.len() as u32;
-        self.names.push(name.to_owned());
-        self.name_numbers.insert(name.to_owned(), number);
-        number
     }
 
     /// An allocation of a site is live.
@@ -290,7 +228,7 @@ impl Table {
         }
         let mut report = Sites {
             interval_bytes: interval,
-            unplaced_samples: of.unplaced,
+            unplaced_samples: of.rest.map_or(0, |rest| self.sites[rest as usize].samples),
             untracked_samples: of.untracked,
             without_python: of.without_python,
             ..Sites::default()
@@ -308,7 +246,8 @@ impl Table {
         let mut numbers = Renumbered::default();
         for (number, held) in listed {
             let site = &self.sites[number as usize];
-            let stack = site.stack.iter().map(|frame| numbers.frame(self, &mut report, *frame)).collect();
+            let stack =
+                site.stack.iter().map(|frame| numbers.frame(&self.frames, &mut report, *frame)).collect();
             report.sites.push(Listed { held, stack, cut: site.cut });
         }
         Some(report)
@@ -318,7 +257,7 @@ impl Table {
     pub fn stack_in_words(&self, site: u32, most: usize) -> String {
         let Some(site) = self.sites.get(site as usize) else { return String::new() };
         let (mut shown, mut numbers) = (Sites::default(), Renumbered::default());
-        let stack = site.stack.iter().map(|frame| numbers.frame(self, &mut shown, *frame)).collect();
+        let stack = site.stack.iter().map(|frame| numbers.frame(&self.frames, &mut shown, *frame)).collect();
         let listed = Listed { stack, cut: site.cut, ..Listed::default() };
         shown.line(&listed, most)
     }
@@ -336,47 +275,9 @@ impl Held {
     }
 }
 
-/// Numbers in a report of what has others in the table.
-#[derive(Default)]
-struct Renumbered {
-    frames: HashMap<u32, u32>,
-    modules: HashMap<u32, u32>,
-}
-
-impl Renumbered {
-    fn frame(&mut self, table: &Table, report: &mut Sites, number: u32) -> u32 {
-        if let Some(known) = self.frames.get(&number) {
-            return *known;
-        }
-        let name = |at: u32| table.names.get(at as usize).cloned();
-        let shown = match table.frames[number as usize] {
-            Kept::Native { module, offset } => Shown {
-                module: module.map(|module| self.module(table, report, module)),
-                offset: Some(offset),
-                ..Shown::default()
-            },
-            Kept::Python { file, function, line } => {
-                Shown { file: name(file), function: name(function), line: Some(line), ..Shown::default() }
-            }
-        };
-        report.frames.push(shown);
-        let new = report.frames.len() as u32 - 1;
-        self.frames.insert(number, new);
-        new
-    }
-
-    fn module(&mut self, table: &Table, report: &mut Sites, number: u32) -> u32 {
-        *self.modules.entry(number).or_insert_with(|| {
-            let module = &table.modules[number as usize];
-            let build_id = module.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
-            report.modules.push(Object { path: module.path.clone(), build_id });
-            report.modules.len() as u32 - 1
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::frames::{Frame, Module};
     use super::*;
 
     fn stack(name: &str) -> Stack {
@@ -402,6 +303,14 @@ mod tests {
         let others = [table.enter(0, 2, &stack("b")), table.enter(1, 1, &stack("a"))];
         assert!(!others.contains(&first) && others[0] != others[1]);
         assert_eq!(table.find(0, 2), Some(others[0]));
+    }
+
+    #[test]
+    fn walks_that_differ_in_nothing_that_is_shown_lead_to_one_site() {
+        let mut table = Table::default();
+        let first = table.enter(0, 1, &stack("a"));
+        assert_eq!(table.enter(0, 2, &stack("a")), first);
+        assert_eq!(table.find(0, 2), Some(first));
     }
 
     /// The peak, site by site, is what a copy of the whole at each new peak says.
@@ -485,13 +394,17 @@ mod tests {
     fn a_report_names_each_frame_and_object_once() {
         let mut table = Table::default();
         for key in 0..3 {
-            let site = table.enter(0, key, &stack("same"));
+            let mut stack = stack("same");
+            stack.frames.rotate_left(key as usize);
+            stack.frames.truncate(1 + key as usize / 2);
+            let site = table.enter(0, key, &stack);
             table.begin(site, bytes(key + 1));
         }
         let report = table.report(0, 64, 10).unwrap();
         assert_eq!((report.frames.len(), report.modules.len(), report.sites.len()), (2, 1, 3));
         assert_eq!(report.modules[0].build_id, "ab01");
-        assert_eq!(report.sites[0].stack, [0, 1]);
+        let stacks: Vec<&[u32]> = report.sites.iter().map(|site| &site.stack[..]).collect();
+        assert_eq!(stacks, [&[0, 1][..], &[1], &[0]], "those that hold most first");
         assert_eq!(table.report(1, 64, 10), None);
     }
 }
