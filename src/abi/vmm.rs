@@ -71,7 +71,7 @@ fn give_up(gone: Option<Physical>) {
 
 /// Under what a handle is known among what is sampled, where addresses are, too.
 fn sampled_as(handle: MemHandle) -> u64 {
-    !(handle as u64)
+    !handle
 }
 
 /// `cuMemCreate`

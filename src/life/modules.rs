@@ -121,14 +121,13 @@ unsafe fn describe(info: *const libc::dl_phdr_info, base: usize, headers: &[libc
         let absolute = path.is_relative().then(|| std::path::absolute(path).ok()).flatten();
         absolute.as_deref().unwrap_or(path).to_string_lossy().into_owned()
     };
-    let notes = headers.iter().filter(|header| header.p_type == libc::PT_NOTE);
+    let mut notes = headers.iter().filter(|header| header.p_type == libc::PT_NOTE);
     let build_id = notes
-        .filter_map(|header| {
+        .find_map(|header| {
             let start = base.wrapping_add(header.p_vaddr as usize) as *const u8;
             // SAFETY: a segment of the object, which stays loaded meanwhile.
             build_id(unsafe { std::slice::from_raw_parts(start, header.p_memsz as usize) })
         })
-        .next()
         .unwrap_or_default();
     Module { path, build_id }
 }

@@ -3,7 +3,7 @@
 //! A library that is called from Python has mostly given the interpreter's lock (the GIL) back before it allocates, and it is
 //! never taken here: that could wait for ever. Two ways are left:
 //!
-//! - CPython 3.13 and 3.14 publish where the fields of their structures lie (`_Py_DebugOffsets`), for tools that read a
+//! - `CPython` 3.13 and 3.14 publish where the fields of their structures lie (`_Py_DebugOffsets`), for tools that read a
 //!   process from outside. By these a thread reads its own frames (`python_frames.rs`), with or without the lock: it runs
 //!   them, so they neither change nor go away meanwhile. Nothing is called, counted or made.
 //! - Older ones are asked by functions of their stable interface, if this thread holds the lock. These make objects, so
@@ -81,7 +81,7 @@ fn find(symbol: impl Fn(&CStr) -> *mut c_void) -> Option<Python> {
     macro_rules! function {
         ($name:literal) => {{
             let address = symbol($name);
-            // SAFETY: CPython's function of this name; the field that takes it has its parameters.
+            // SAFETY: Python's function of this name; the field that takes it has its parameters.
             (!address.is_null()).then(|| unsafe { std::mem::transmute::<*mut c_void, _>(address) })
         }};
     }

@@ -1,4 +1,4 @@
-//! Frames of CPython read from memory, by the layout that the interpreter publishes (`_Py_DebugOffsets`, 3.13 and 3.14).
+//! Frames of `CPython` read from memory, by the layout that the interpreter publishes (`_Py_DebugOffsets`, 3.13 and 3.14).
 //!
 //! Only by the thread that runs the frames, and of what it runs: its state, its frames, their code objects and the strings
 //! of these. All of it is its own or never changes. Every number read is checked before it is used as a length.
@@ -39,7 +39,7 @@ impl Offsets {
     /// Reads them from the start of `_PyRuntime`. `None` if this is not of a layout that is known here.
     ///
     /// # Safety
-    /// `runtime` is null or `_PyRuntime` of a CPython 3.13 or later.
+    /// `runtime` is null or `_PyRuntime` of a `CPython` 3.13 or later.
     pub unsafe fn read(runtime: *const u64, code_type: usize, minor: u32) -> Option<Offsets> {
         // How many words each part has: the first ones are cookie, version and whether there is no lock.
         let words = match minor {
@@ -164,6 +164,10 @@ unsafe fn text(offsets: &Offsets, object: usize) -> String {
         }
         // What is not ASCII has length and place of its UTF-8 form before the characters.
         let start = object + offsets.text_ascii + if ascii == 1 { 0 } else { 16 };
+        if ascii == 1 {
+            let bytes = std::slice::from_raw_parts(start as *const u8, length);
+            return String::from_utf8_lossy(bytes).into_owned();
+        }
         let unit = |at: usize| match kind {
             1 => u32::from(*((start + at) as *const u8)),
             2 => u32::from(((start + 2 * at) as *const u16).read_unaligned()),
@@ -193,7 +197,7 @@ unsafe fn line(offsets: &Offsets, code: usize, instruction: usize) -> u32 {
     u32::try_from(line_at(table, first, at).unwrap_or(first)).unwrap_or(0)
 }
 
-/// The line of the code unit number `wanted`, by a location table (`Objects/locations.md` of CPython 3.11 and later): each
+/// The line of the code unit number `wanted`, by a location table (`Objects/locations.md` of `CPython` 3.11 and later): each
 /// entry is for up to eight units, and begins with a byte whose highest bit is set, a kind, and how many units.
 fn line_at(table: &[u8], first: i32, wanted: usize) -> Option<i32> {
     let (mut line, mut unit, mut at) = (first, 0, 0);
@@ -253,8 +257,8 @@ mod tests {
             2,
             0x80 | 15 << 3,
             0x80 | 14 << 3 | 1,
-            (200 & 63) | 64,
-            200 >> 6,
+            0x40 | 8,
+            3,
             0,
             1,
             1,

@@ -102,7 +102,9 @@ fn hash(calls: &[usize], python: &python::Frames) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     let mut mix = |word: u64| hash = (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29);
     mix(modules::unloaded());
-    calls.iter().for_each(|address| mix(*address as u64));
+    for address in calls {
+        mix(*address as u64);
+    }
     for (file, function, line) in &python.frames {
         mix(u64::from(*line) << 1 | 1);
         for text in [file, function] {

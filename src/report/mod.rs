@@ -6,6 +6,7 @@
 pub mod advice;
 pub mod counts;
 pub mod file;
+pub mod holders;
 pub mod json;
 pub mod model;
 pub mod prom;
@@ -22,4 +23,4 @@ pub use json::{from_json, to_json};
 pub use model::Report;
 pub use prom::to_prometheus;
 pub use template::Template;
-pub use text::to_text;
+pub use text::{to_text, to_text_with};

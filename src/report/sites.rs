@@ -2,6 +2,7 @@
 //! allocations. Frames and modules stand once in a list, and stacks name them by their place there.
 
 use serde::{Deserialize, Serialize};
+use std::fmt::Write;
 
 /// What a sample of a device's allocations says (`sites` in the configuration).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -188,11 +189,11 @@ impl Sites {
             if site.cut {
                 frames.insert(0, "(more)".to_owned());
             }
-            out.push_str(&format!("{} {}\n", frames.join(";"), by.of(&site.held)));
+            let _ = writeln!(out, "{} {}", frames.join(";"), by.of(&site.held));
         }
         let rest = by.of(&self.rest);
         if rest > 0 {
-            out.push_str(&format!("(other sites) {rest}\n"));
+            let _ = writeln!(out, "(other sites) {rest}");
         }
         out
     }

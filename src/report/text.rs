@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use super::advice::{Advice, advise};
+use super::holders;
 use super::model::{DEFAULT_SOURCE, DeviceReport, EndedBy, Live, Mapped, OomMoment, POOL, Phase, Report};
 use super::units::{counted, duration, grouped, human, microseconds, printable};
 
@@ -16,11 +17,19 @@ const COMMAND_SHOWN: usize = 80;
 /// Most phases that are listed.
 const PHASES_SHOWN: usize = 8;
 
+/// Sites that are listed at the end, and at the peak, where nobody asks for more.
+const SITES_SHOWN: usize = 3;
+
 /// Most sizes of never-freed blocks that are listed.
 const SIZES_SHOWN: usize = 3;
 
 /// The report as lines of text, each ended by a newline; the first begins with `gpucache[PID]:`.
 pub fn to_text(report: &Report) -> String {
+    to_text_with(report, SITES_SHOWN)
+}
+
+/// The same with so many sites.
+pub fn to_text_with(report: &Report, sites: usize) -> String {
     // Writing to a string cannot fail: the results of `write!` are dropped throughout.
     let process = &report.process;
     let command = one_line(&process.command);
@@ -29,7 +38,7 @@ pub fn to_text(report: &Report) -> String {
         let _ = writeln!(out, ", {}, {}", duration(process.duration_s), ending(process.ended_by));
         let advice = advise(report);
         for device in report.devices.iter().filter(|device| device.was_used()) {
-            device_lines(&mut out, report, device, &advice);
+            device_lines(&mut out, report, device, &advice, sites);
         }
     } else {
         out.push_str(" used CUDA but allocated no device memory\n");
@@ -60,7 +69,7 @@ fn line(out: &mut String, label: &str, text: &str) {
     let _ = writeln!(out, "    {label:<LABEL_WIDTH$} {text}");
 }
 
-fn device_lines(out: &mut String, report: &Report, device: &DeviceReport, advice: &[Advice]) {
+fn device_lines(out: &mut String, report: &Report, device: &DeviceReport, advice: &[Advice], sites: usize) {
     let _ =
         writeln!(out, "  GPU {}, {}, {}", device.ordinal, printable(&device.name), human(device.total_bytes));
     peak_lines(out, device);
@@ -71,6 +80,9 @@ fn device_lines(out: &mut String, report: &Report, device: &DeviceReport, advice
     line(out, "at the end", &end(device));
     if device.live_at_exit.blocks > 0 {
         line(out, "never freed", &never_freed(&device.live_at_exit));
+    }
+    for (label, text) in device.sites.iter().flat_map(|of| holders::lines(of, sites)) {
+        line(out, label, &text);
     }
     if device.counts.alloc > 0 {
         line(out, "served", &served(device));

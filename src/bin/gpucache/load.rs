@@ -1,6 +1,7 @@
 //! Reading report files. A file that is no report is told by what it seems to be, because the wrong file is an everyday
 //! mistake.
 
+use crate::demangle::demangle;
 use crate::failure::Failure;
 use crate::report::model::SCHEMA_VERSION;
 use crate::report::{Report, from_json};
@@ -22,7 +23,8 @@ pub struct Loaded {
 /// Reads one report; `-` is the standard input.
 pub fn load(path: &Path) -> Result<Loaded, Failure> {
     let bytes = read(path).map_err(|what| fault(path, &what))?;
-    let (report, raw) = parse(&bytes).map_err(|what| fault(path, &what))?;
+    let (mut report, raw) = parse(&bytes).map_err(|what| fault(path, &what))?;
+    demangle(&mut report);
     let text = String::from_utf8_lossy(&bytes).trim_end().to_owned();
     Ok(Loaded { path: path.to_owned(), report, raw, text })
 }

@@ -14,10 +14,12 @@
 //! | `args.rs` | the grammar of the command line |
 //! | `run/` | starts a program with the library preloaded |
 //! | `load.rs` | reads report files, and says what is wrong with those that are none |
+//! | `demangle.rs` | names of functions in reports, as their language writes them |
 //! | `figures.rs` | the figures that reports are compared by, each with its unit |
 //! | `show.rs`, `diff.rs`, `merge.rs` | one report, two, many |
 //! | `html/` | the page |
 //! | `doctor/` | whether the library would work here, and on a given program |
+//! | `sites.rs` | which sites hold more in one report than in another |
 //! | `place.rs` | where the library is |
 //! | `emit.rs` | completions and manual pages, made from the grammar |
 //! | `table.rs` | columns of text |
@@ -38,6 +40,7 @@ mod stats;
 mod sync;
 
 mod args;
+mod demangle;
 mod diff;
 mod doctor;
 mod emit;
@@ -49,6 +52,7 @@ mod merge;
 mod place;
 mod run;
 mod show;
+mod sites;
 mod table;
 
 use args::{Args, Command};

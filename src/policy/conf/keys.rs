@@ -135,7 +135,7 @@ pub(super) const KEYS: [Key; 11] = [
     Key {
         name: "sites",
         pytorch_name: None,
-        accepted: "True, False, or the bytes from one sample to the next on average: 64MiB, or 1 for every allocation",
+        accepted: "True, False, or the bytes from one sample to the next on average: 32MiB, or 1 for every allocation",
         set: |conf, value, origin| {
             conf.sites = origin.with(value::interval(value)?);
             Ok(())

@@ -2,6 +2,7 @@
 
 use crate::report::sites::{Frame as Shown, Module as Object, Sites};
 use std::collections::HashMap;
+use std::fmt::Write;
 
 /// Frames of a stack that are kept, of native code and of Python each.
 pub const DEPTH: usize = 64;
@@ -130,7 +131,10 @@ impl Renumbered {
     fn module(&mut self, known: &Frames, report: &mut Sites, number: u32) -> u32 {
         *self.modules.entry(number).or_insert_with(|| {
             let module = &known.modules[number as usize];
-            let build_id = module.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+            let mut build_id = String::new();
+            for byte in &module.build_id {
+                let _ = write!(build_id, "{byte:02x}");
+            }
             report.modules.push(Object { path: module.path.clone(), build_id });
             report.modules.len() as u32 - 1
         })

@@ -43,7 +43,8 @@ impl Default for Live {
 }
 
 impl Live {
-    /// Nothing.
+    /// Nothing. For a static: it is too large for a stack.
+    #[allow(clippy::large_stack_arrays)]
     pub const fn new() -> Live {
         Live {
             filter: [const { AtomicU16::new(0) }; CELLS],

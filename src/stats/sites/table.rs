@@ -179,7 +179,7 @@ impl Table {
         }
     }
 
-    fn held(&self, site: &Site, newest_peak: u64) -> Held {
+    fn held(site: &Site, newest_peak: u64) -> Held {
         let at_peak = if site.peak == newest_peak { site.at_peak } else { site.live };
         Held {
             live_bytes: site.live.bytes,
@@ -218,7 +218,7 @@ impl Table {
         let of = self.devices.get(&device)?;
         let own = self.sites.iter().enumerate().filter(|(_, site)| site.device == device);
         let mut all: Vec<(u32, Held)> =
-            own.map(|(number, site)| (number as u32, self.held(site, of.peak))).collect();
+            own.map(|(number, site)| (number as u32, Table::held(site, of.peak))).collect();
         let mut chosen = vec![false; all.len()];
         for by in [Held::live, Held::peak, Held::total] {
             let listable = |at: &usize| by(&all[*at].1) > 0 && of.rest != Some(all[*at].0);
@@ -327,21 +327,21 @@ mod tests {
         };
         for _ in 0..5000 {
             if blocks.is_empty() || next(5) < 3 {
-                let (site, size) = (next(5) as usize, 1 + next(1000));
-                table.begin(sites[site], bytes(size));
-                held[site] += size;
-                blocks.push((site, size));
+                let (site, taken) = (next(5) as usize, 1 + next(1000));
+                table.begin(sites[site], bytes(taken));
+                held[site] += taken;
+                blocks.push((site, taken));
             } else {
-                let (site, size) = blocks.swap_remove(next(blocks.len() as u64) as usize);
-                table.end(sites[site], bytes(size));
-                held[site] -= size;
+                let (site, taken) = blocks.swap_remove(next(blocks.len() as u64) as usize);
+                table.end(sites[site], bytes(taken));
+                held[site] -= taken;
             }
             if held.iter().sum::<u64>() > most {
                 most = held.iter().sum();
                 copy = held;
             }
             let newest = table.devices[&0].peak;
-            let now: Vec<u64> = table.sites.iter().map(|site| table.held(site, newest).peak_bytes).collect();
+            let now: Vec<u64> = table.sites.iter().map(|site| Table::held(site, newest).peak_bytes).collect();
             assert_eq!(now, copy);
         }
         assert_eq!(table.report(0, 1, 10).unwrap().all.peak_bytes, most);
