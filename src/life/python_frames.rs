@@ -272,6 +272,55 @@ mod tests {
         assert_eq!(line_at(&[0x80 | 14 << 3], 10, 0), Some(10), "cut short");
     }
 
+    /// Structures in memory, laid out in an order of their own.
+    #[test]
+    fn frames_are_read_from_the_innermost_out() {
+        let offsets = Offsets {
+            current_frame: 16,
+            previous: 0,
+            executable: 8,
+            instruction: 16,
+            owner: 24,
+            filename: 8,
+            qualname: 16,
+            linetable: 24,
+            first_line: 32,
+            instructions: 40,
+            object_type: 0,
+            bytes_length: 8,
+            bytes_data: 16,
+            text_state: 8,
+            text_length: 0,
+            text_ascii: 16,
+            code_type: 77,
+        };
+        let address = |object: &[u64]| object.as_ptr() as u64;
+        let word = |bytes: &[u8; 8]| u64::from_ne_bytes(*bytes);
+        // Compact: of ASCII, and of two bytes a character, which lie behind two words more.
+        let file = [4, 1 << 2 | 1 << 5 | 1 << 6, word(b"a.py\0\0\0\0")];
+        let name = [2, 2 << 2 | 1 << 5, 0, 0, u64::from(0x3bbu32) | u64::from(b'x') << 16];
+        let lines = [0, 4, word(&[0x80 | 13 << 3 | 1, 4, 0x80 | 11 << 3, 0, 0, 0, 0, 0])];
+        let code = [77, address(&file), address(&name), address(&lines), 10, 0, 0];
+        let stranger = [78, 0, 0, 0, 0, 0, 0];
+        let at = |unit: u64| address(&code) + 40 + 2 * unit;
+        let outer = [0, address(&code), at(2), 0];
+        let not_code = [address(&outer), address(&stranger), at(0), 0];
+        let of_c = [address(&not_code), address(&code), at(0), 3];
+        let inner = [address(&of_c), address(&code) | 1, at(1), 1];
+        let thread = [0, 0, address(&inner)];
+        // SAFETY: what was laid out above.
+        let found = unsafe { of(&offsets, address(&thread) as usize) };
+        let frame = |line| ("a.py".to_owned(), "λx".to_owned(), line);
+        assert_eq!(found.frames, [frame(12), frame(13)]);
+        assert!(!found.cut);
+        let mut endless = outer;
+        endless[0] = address(&endless);
+        let thread = [0, 0, address(&endless)];
+        // SAFETY: as above.
+        let found = unsafe { of(&offsets, address(&thread) as usize) };
+        assert!(found.cut && found.frames.len() == DEPTH);
+    }
+
     #[test]
     fn only_known_layouts_are_taken() {
         let mut table = vec![0u64; 80];
