@@ -18,6 +18,27 @@ use std::ffi::c_uint;
 /// As the driver's.
 #[inline(always)]
 pub unsafe fn alloc(address: *mut DevicePtr, bytes: usize) -> CuResult {
+    if sites::is_on() {
+        // SAFETY: the caller's arguments.
+        return unsafe { alloc_sampled(address, bytes) };
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { alloc_then(address, bytes, |_, _| {}) }
+}
+
+/// The same with sampling: apart, so that a process without it pays for one look at a number.
+#[cold]
+#[inline(never)]
+unsafe fn alloc_sampled(address: *mut DevicePtr, bytes: usize) -> CuResult {
+    let sampled =
+        |life: &Life, served| sites::allocated(life.device, life.server.ctx().0, served, bytes as u64);
+    // SAFETY: the caller's arguments.
+    unsafe { alloc_then(address, bytes, sampled) }
+}
+
+/// Allocates; what the pool has served is handed to `then` before the program knows of it.
+#[inline(always)]
+unsafe fn alloc_then(address: *mut DevicePtr, bytes: usize, then: impl FnOnce(&Life, u64)) -> CuResult {
     if address.is_null() || bytes == 0 || process::is_degraded() {
         // SAFETY: the caller's arguments; the driver has the right answer to each of these.
         return unsafe { real::cuMemAlloc_v2(address, bytes) };
@@ -27,9 +48,7 @@ pub unsafe fn alloc(address: *mut DevicePtr, bytes: usize) -> CuResult {
             Ok(served) => {
                 // SAFETY: not null, and the caller's to write.
                 unsafe { *address = served };
-                if sites::is_on() {
-                    sites::allocated(life.device, life.server.ctx().0, served, bytes as u64);
-                }
+                then(life, served);
                 return CuResult::SUCCESS;
             }
             Err(CuResult::NOT_SUPPORTED) => {}
@@ -99,10 +118,19 @@ pub enum Given {
 /// Gives the block at `address` to its pool: into the calling thread's cache where that has room.
 #[inline(always)]
 pub fn give(address: DevicePtr) -> Given {
-    if sites::is_on() {
-        // Before the free: from then on the address may be another's.
-        sites::freed_pooled(address);
-    }
+    if sites::is_on() { give_sampled(address) } else { give_plain(address) }
+}
+
+#[cold]
+#[inline(never)]
+fn give_sampled(address: DevicePtr) -> Given {
+    // Before the free: from then on the address may be another's.
+    sites::freed_pooled(address);
+    give_plain(address)
+}
+
+#[inline(always)]
+fn give_plain(address: DevicePtr) -> Given {
     match contexts::index().keep(address, local::get) {
         Freed::Kept(kept) => match contexts::by_owner(kept.owner()) {
             Some(life) => Given::Taken(life.server.keep(kept)),
