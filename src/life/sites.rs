@@ -64,7 +64,7 @@ pub fn allocated(device: u32, ctx: usize, key: u64, bytes: u64) {
         }
         let due = at.meets(bytes, mean);
         sampler.set(at);
-        due && !taking.replace(due || taking.get())
+        due && !taking.replace(true)
     });
     if due {
         take(device, ctx, key, bytes, mean);
@@ -187,7 +187,7 @@ pub fn context_ended(ctx: usize) {
 }
 
 /// The sites of a device that hold most now, as many as there is room for; returns how many. For the moment at which
-/// memory has run out: waits for a lock that is held for moments only, and allocates nothing. [`in_words`] tells later
+/// memory has run out: waits for a lock that is held for moments only, and allocates nothing. [`listed`] tells later
 /// what they are.
 pub fn top_live(device: u32, into: &mut [Noted]) -> usize {
     if !is_on() {
@@ -196,11 +196,13 @@ pub fn top_live(device: u32, into: &mut [Noted]) -> usize {
     patiently(&TABLE).and_then(|table| Some(table.as_ref()?.top_live(device, into))).unwrap_or(0)
 }
 
-/// A site that was noted, in words: its innermost frames, as many as `most`.
-pub fn in_words(noted: &Noted, most: usize) -> String {
-    patiently(&TABLE)
-        .and_then(|table| Some(table.as_ref()?.stack_in_words(noted.site, most)))
-        .unwrap_or_default()
+/// A site that was noted, as a report lists it: its frames and their names, and no figures but those noted. `None` if the
+/// table cannot be had.
+pub fn listed(noted: &Noted) -> Option<Sites> {
+    let mut report = patiently(&TABLE)?.as_ref()?.listed(noted)?;
+    name(&mut report);
+    trim(&mut report);
+    Some(report)
 }
 
 /// What the report says of a device; `None` where nothing was sampled.

@@ -34,13 +34,15 @@ fn of_file(file: &File, addresses: &[u64]) -> Option<Vec<Option<String>>> {
     // The full table where it has not been stripped.
     let table = |kind: u32| sections.iter().find(|section| section.kind == kind && section.size <= LARGEST);
     let mut names = vec![None; addresses.len()];
+    // One for all: at the end of a process memory is not given back.
+    let (mut piece, mut name) = (vec![0; PIECE / SYMBOL * SYMBOL], vec![0; LONGEST]);
     for kind in [SYMTAB, DYNSYM] {
         let Some(symbols) = table(kind) else { continue };
         let Some(strings) = sections.get(symbols.link as usize) else { continue };
         let missing: Vec<usize> = (0..addresses.len()).filter(|at| names[*at].is_none()).collect();
         let wanted: Vec<u64> = missing.iter().map(|at| addresses[*at]).collect();
-        for (at, place) in missing.into_iter().zip(nearest(file, symbols, &wanted)?) {
-            names[at] = place.and_then(|offset| text(file, strings, offset));
+        for (at, place) in missing.into_iter().zip(nearest(file, symbols, &wanted, &mut piece)?) {
+            names[at] = place.and_then(|offset| text(file, strings, offset, &mut name));
         }
     }
     Some(names)
@@ -87,11 +89,10 @@ fn sections(file: &File) -> Option<Vec<Section>> {
 }
 
 /// For each address, the place in the string table of the name of the function that it lies in.
-fn nearest(file: &File, symbols: &Section, addresses: &[u64]) -> Option<Vec<Option<u32>>> {
+fn nearest(file: &File, symbols: &Section, addresses: &[u64], piece: &mut [u8]) -> Option<Vec<Option<u32>>> {
     let mut order: Vec<(u64, usize)> = addresses.iter().copied().zip(0..).collect();
     order.sort_unstable();
     let mut best: Vec<Option<(u64, u32)>> = vec![None; addresses.len()];
-    let mut piece = vec![0; PIECE / SYMBOL * SYMBOL];
     let mut at = 0;
     while at < symbols.size / SYMBOL as u64 * SYMBOL as u64 {
         let length = piece.len().min((symbols.size - at) as usize / SYMBOL * SYMBOL);
@@ -104,10 +105,8 @@ fn nearest(file: &File, symbols: &Section, addresses: &[u64]) -> Option<Vec<Opti
             }
             let (name, start, size) = (half(symbol, 0)?, word(symbol, 8)?, word(symbol, 16)?);
             let first = order.partition_point(|(address, _)| *address < start);
-            for (address, which) in
-                order[first..].iter().take_while(|(address, _)| *address - start < size.max(1))
+            for (_, which) in order[first..].iter().take_while(|(address, _)| *address - start < size.max(1))
             {
-                let _ = address;
                 // The innermost of several that overlap; of several names of one function the first.
                 if best[*which].is_none_or(|(before, _)| start > before) {
                     best[*which] = Some((start, name));
@@ -119,10 +118,10 @@ fn nearest(file: &File, symbols: &Section, addresses: &[u64]) -> Option<Vec<Opti
     Some(best.into_iter().map(|best| best.map(|(_, name)| name)).collect())
 }
 
-fn text(file: &File, strings: &Section, offset: u32) -> Option<String> {
-    let room = strings.size.checked_sub(u64::from(offset))?.min(LONGEST as u64) as usize;
-    let mut bytes = vec![0; room];
-    file.read_exact_at(&mut bytes, strings.offset.checked_add(u64::from(offset))?).ok()?;
+fn text(file: &File, strings: &Section, offset: u32, buffer: &mut [u8]) -> Option<String> {
+    let room = strings.size.checked_sub(u64::from(offset))?.min(buffer.len() as u64) as usize;
+    let bytes = &mut buffer[..room];
+    file.read_exact_at(bytes, strings.offset.checked_add(u64::from(offset))?).ok()?;
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(room);
     let name = String::from_utf8_lossy(&bytes[..end]).into_owned();
     (!name.is_empty()).then_some(name)

@@ -43,7 +43,7 @@ struct Device {
 /// What a caller out of memory may note without much work: a site and what it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Noted {
-    /// Number of the site, for [`Table::stack_in_words`].
+    /// Number of the site, for [`Table::listed`].
     pub site: u32,
     /// Bytes, by estimate.
     pub live_bytes: u64,
@@ -253,13 +253,14 @@ impl Table {
         Some(report)
     }
 
-    /// A site's frames as a report would show them, for one that was noted at another time.
-    pub fn stack_in_words(&self, site: u32, most: usize) -> String {
-        let Some(site) = self.sites.get(site as usize) else { return String::new() };
+    /// A site that was noted at another time, as a report lists it.
+    pub fn listed(&self, noted: &Noted) -> Option<Sites> {
+        let site = self.sites.get(noted.site as usize)?;
         let (mut shown, mut numbers) = (Sites::default(), Renumbered::default());
         let stack = site.stack.iter().map(|frame| numbers.frame(&self.frames, &mut shown, *frame)).collect();
-        let listed = Listed { stack, cut: site.cut, ..Listed::default() };
-        shown.line(&listed, most)
+        let held = Held { live_bytes: noted.live_bytes, live_blocks: noted.live_blocks, ..Held::default() };
+        shown.sites.push(Listed { held, stack, cut: site.cut });
+        Some(shown)
     }
 }
 
@@ -384,7 +385,9 @@ mod tests {
         let mut into = [Noted::default(); 3];
         assert_eq!(table.top_live(0, &mut into), 3);
         assert_eq!(into.map(|noted| noted.live_bytes), [9, 7, 5]);
-        assert_eq!(table.stack_in_words(into[0].site, 3), "1 (b.py:3)");
+        let listed = table.listed(&into[0]).unwrap();
+        assert_eq!(listed.line(&listed.sites[0], 3), "1 (b.py:3)");
+        assert_eq!(listed.sites[0].held.live_bytes, 9);
         let mut wide = [Noted::default(); 8];
         assert_eq!(table.top_live(0, &mut wide), 5, "what holds nothing is not there");
         assert_eq!(table.top_live(3, &mut wide), 0);
