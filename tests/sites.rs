@@ -144,6 +144,45 @@ fn a_free_that_fails_takes_nothing_away_and_a_reset_everything() {
 }
 
 #[test]
+fn a_free_that_the_driver_refuses_takes_nothing_away() {
+    let program = Program::new("sites").arg("refused").preload().conf(ALL);
+    let run = program.sim("FAIL", "cuMemFreeAsync:1:1").run();
+    run.ok();
+    assert_eq!(sum(&at(sites(&run), "in_stream_order"), "live_bytes"), 7 * MIB, "{run}");
+}
+
+/// Whatever a program does with memory of whatever kind, through contexts that come and go.
+#[test]
+fn all_sites_together_hold_what_the_report_counts() {
+    for program in [
+        "handles",
+        "mixture",
+        "graph_memory",
+        "captured_memory",
+        "exec_memory",
+        "pitch",
+        "contexts",
+        "ends",
+        "device_reset",
+        "peers",
+        "green",
+        "failed_context",
+    ] {
+        let run = run(program, &[], ALL);
+        for device in run.json()["devices"].as_array().unwrap() {
+            let all = &device["sites"]["all"];
+            let both = |figure: &str| {
+                device["requested_bytes"][figure].as_u64().unwrap()
+                    + device["external_bytes"][figure].as_u64().unwrap()
+            };
+            assert_eq!(all["live_bytes"], both("current"), "{run}");
+            assert_eq!(all["total_bytes"], both("total_allocated"), "{run}");
+            assert!(all["samples"].as_u64() > Some(0), "{run}");
+        }
+    }
+}
+
+#[test]
 fn a_sample_estimates_what_all_would_tell() {
     // 12.8 MB in 20,000 allocations, one of 16 KiB looked at on average: about 1,500 samples, off by some 3 per cent.
     let run = run("sites", &["small"], "sites:16KiB");

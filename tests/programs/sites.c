@@ -91,6 +91,11 @@ PLACE static void part(const char *name) {
         char *p = leaks_here(MIB);
         EXPECT(cudaFree(p + 512), cudaErrorInvalidValue);
         cudaGetLastError();
+    } else if (!strcmp(name, "refused")) {
+        /* Of a driver that was told to refuse. */
+        void *p = in_stream_order(7 * MIB);
+        EXPECT(cudaFreeAsync(p, 0), cudaErrorInvalidValue);
+        cudaGetLastError();
     } else if (!strcmp(name, "reset")) {
         leaks_here(64 * MIB);
         OK(cudaDeviceReset());
