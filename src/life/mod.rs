@@ -16,6 +16,7 @@
 //! | `watch.rs` | what is written for those who watch a running process: figures for Prometheus, alarms |
 //! | `sites.rs` | who holds the memory: a sample of the allocations with their stacks |
 //! | `stack.rs`, `modules.rs` | the calling thread's stack, and which objects its addresses lie in |
+//! | `exports.rs` | functions that a loaded object exports |
 //! | `python.rs`, `python_frames.rs` | the frames of Python on it |
 //! | `notes.rs` | what the report has to say besides figures |
 //! | `say.rs` | one line on stderr |
@@ -25,6 +26,7 @@ pub mod captures;
 pub mod contexts;
 pub mod control;
 pub mod exit;
+mod exports;
 pub mod graphs;
 pub mod green;
 pub mod live;

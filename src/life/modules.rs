@@ -36,12 +36,21 @@ pub fn span(address: usize) -> Range<usize> {
     found.1
 }
 
-/// How many objects have been unloaded: while that stays, an address stands for the same code.
-pub fn unloaded() -> u64 {
-    let mut count = 0u64;
-    // SAFETY: the callback gets `count`.
-    unsafe { libc::dl_iterate_phdr(Some(count_unloaded), (&raw mut count).cast()) };
-    count
+/// How many objects have been loaded and unloaded so far. While the latter stays, an address stands for the same code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Loaded.
+    pub loaded: u64,
+    /// Unloaded.
+    pub unloaded: u64,
+}
+
+/// What has been loaded and unloaded so far.
+pub fn changes() -> Changes {
+    let mut changes = Changes::default();
+    // SAFETY: the callback gets `changes`.
+    unsafe { libc::dl_iterate_phdr(Some(count), (&raw mut changes).cast()) };
+    changes
 }
 
 /// The headers of an object.
@@ -92,11 +101,11 @@ unsafe extern "C" fn measure(info: *mut libc::dl_phdr_info, _: usize, found: *mu
     1
 }
 
-unsafe extern "C" fn count_unloaded(info: *mut libc::dl_phdr_info, size: usize, count: *mut c_void) -> c_int {
-    // The field is there since glibc 2.4; the size says so. SAFETY: an entry of the linker's, and our local.
+unsafe extern "C" fn count(info: *mut libc::dl_phdr_info, size: usize, changes: *mut c_void) -> c_int {
+    // The fields are there since glibc 2.4; the size says so. SAFETY: an entry of the linker's, and our local.
     unsafe {
         if size >= std::mem::offset_of!(libc::dl_phdr_info, dlpi_subs) + 8 {
-            *count.cast::<u64>() = (*info).dlpi_subs;
+            *changes.cast() = Changes { loaded: (*info).dlpi_adds, unloaded: (*info).dlpi_subs };
         }
     }
     1

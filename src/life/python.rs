@@ -9,12 +9,15 @@
 //! - Older ones are asked by functions of their stable interface, if this thread holds the lock. These make objects, so
 //!   the collector of garbage is held off, which could run code of the program, and an exception that is under way is kept.
 //!
-//! The functions are looked up when the library starts, among what the process has loaded; nothing is linked.
+//! The functions are looked up by themselves, in the program and in what is called `libpython3…`, whenever the process has
+//! loaded or unloaded something since; nothing is linked.
 
 use super::python_frames::{self, Offsets};
+use super::{exports, modules};
 use crate::stats::sites::DEPTH;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::OnceLock;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 type Object = *mut c_void;
 
@@ -65,16 +68,37 @@ struct Interface {
     name: &'static CStr,
 }
 
-static PYTHON: OnceLock<Option<Python>> = OnceLock::new();
+/// The interpreter that was found last. One that was is never freed: a thread may be reading by it.
+static PYTHON: AtomicPtr<Python> = AtomicPtr::new(null_mut());
+/// What the process had loaded and unloaded when it was looked for.
+static SEEN: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// Looks for Python, once, by a function that finds symbols of the process. Waits for the dynamic linker.
-pub fn look(symbol: impl Fn(&CStr) -> *mut c_void) {
-    PYTHON.get_or_init(|| find(symbol));
+/// The interpreter in the process, if there is one.
+pub fn present(changes: modules::Changes) -> Option<&'static Python> {
+    let now = changes.loaded << 32 | changes.unloaded & 0xffff_ffff;
+    if SEEN.swap(now, Ordering::AcqRel) != now {
+        look();
+    }
+    found()
 }
 
-/// The interpreter that was found.
+/// The interpreter that was found last.
 pub fn found() -> Option<&'static Python> {
-    PYTHON.get()?.as_ref()
+    // SAFETY: null, or what `look` has leaked.
+    unsafe { PYTHON.load(Ordering::Acquire).as_ref() }
+}
+
+fn look() {
+    let is_python = |path: &[u8]| {
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        path.is_empty() || name.starts_with(b"libpython3")
+    };
+    let now = find(|name| exports::address(name, &is_python));
+    // The same one as before, as nearly always.
+    if now.as_ref().map(Python::code) != found().map(Python::code) {
+        let new = now.map_or(null_mut(), |python| Box::into_raw(Box::new(python)));
+        PYTHON.store(new, Ordering::Release);
+    }
 }
 
 fn find(symbol: impl Fn(&CStr) -> *mut c_void) -> Option<Python> {
@@ -153,8 +177,7 @@ impl Python {
     /// The calling thread's frames.
     pub fn frames(&self) -> Frames {
         // SAFETY: both may be called at any time by any thread, and answer from what is the thread's own.
-        let thread =
-            unsafe { if (self.is_initialized)() == 0 { std::ptr::null_mut() } else { (self.this_thread)() } };
+        let thread = unsafe { if (self.is_initialized)() == 0 { null_mut() } else { (self.this_thread)() } };
         if thread.is_null() {
             return Frames::default();
         }
@@ -175,7 +198,7 @@ impl Interface {
     /// The calling thread holds the interpreter's lock.
     unsafe fn frames(&self) -> Frames {
         let mut found = Frames::default();
-        let mut error = [std::ptr::null_mut(); 3];
+        let mut error = [null_mut(); 3];
         // SAFETY: as the caller promises; every reference that a call makes is given back once.
         unsafe {
             let [kind, value, trace] = &mut error;
@@ -245,6 +268,6 @@ mod tests {
 
     #[test]
     fn a_process_without_python_has_none() {
-        assert!(find(|_| std::ptr::null_mut()).is_none());
+        assert!(find(|_| null_mut()).is_none());
     }
 }

@@ -40,8 +40,6 @@ pub fn is_on() -> bool {
 /// Begins, if the configuration says so. At the first CUDA call, before anything is served.
 pub fn start(conf: &Conf) {
     let Some(interval) = conf.sites() else { return };
-    // SAFETY: constant C strings. This library's own `dlsym` passes them on: none is a name of CUDA's.
-    python::look(|name| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) });
     stack::warm_up();
     let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
     SEED.store(
@@ -74,9 +72,9 @@ pub fn allocated(device: u32, ctx: usize, key: u64, bytes: u64) {
 
 #[inline(never)]
 fn take(device: u32, ctx: usize, key: u64, bytes: u64, mean: u64) {
-    let calls = stack::calls();
-    let python = python::found().map(python::Python::frames).unwrap_or_default();
-    let hash = hash(calls.all(), &python);
+    let (calls, changes) = (stack::calls(), modules::changes());
+    let python = python::present(changes).map(python::Python::frames).unwrap_or_default();
+    let hash = hash(calls.all(), &python, changes.unloaded);
     let known = TABLE.lock().as_ref().is_some_and(|table| table.find(device, hash).is_some());
     let stack = if known { Stack::default() } else { resolve(&calls, &python) };
     let scaled = scale(bytes, mean);
@@ -98,10 +96,10 @@ fn take(device: u32, ctx: usize, key: u64, bytes: u64, mean: u64) {
 }
 
 /// FNV-1a, over words and not bytes, of everything that makes a stack.
-fn hash(calls: &[usize], python: &python::Frames) -> u64 {
+fn hash(calls: &[usize], python: &python::Frames, unloaded: u64) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     let mut mix = |word: u64| hash = (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29);
-    mix(modules::unloaded());
+    mix(unloaded);
     for address in calls {
         mix(*address as u64);
     }
