@@ -205,6 +205,20 @@ fn a_sample_estimates_what_all_would_tell() {
 }
 
 #[test]
+fn a_thread_in_a_constructor_that_waits_for_an_allocation_is_not_waited_for() {
+    let run = run("sites", &["loading"], ALL);
+    assert_eq!(sum(&at(sites(&run), "leaks_here"), "live_bytes"), 2 * MIB, "{run}");
+}
+
+/// The report is made while another thread holds the loader's lock, and names functions all the same.
+#[test]
+fn the_report_waits_for_no_lock_of_the_loaders() {
+    let run = Program::new("sites").arg("leak").arg("exit-while-loading").preload().conf(ALL).run();
+    assert_eq!(run.status.code(), Some(3), "{run}");
+    assert_eq!(sum(&at(sites(&run), "leaks_here"), "live_bytes"), 13 * MIB, "{run}");
+}
+
+#[test]
 fn small_stacks_and_many_threads_do_no_harm() {
     let run = Program::new("small_stacks").arg("64").arg("300").preload().conf(ALL).run();
     run.ok();

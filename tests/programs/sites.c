@@ -13,6 +13,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
 #define PLACE __attribute__((noinline, noclone))
@@ -59,6 +60,28 @@ PLACE static void managed(void) {
     after++;
 }
 
+static void *loads(void *unused) {
+    if (!dlopen("libsitesloading.so", RTLD_NOW | RTLD_LOCAL)) FAIL("%s", dlerror());
+    return unused;
+}
+
+/* Allocates while another thread is in a constructor, with the loader's lock held, that goes on when that is done; or ends. */
+PLACE static void while_loading(int leave) {
+    int begun[2], done[2];
+    char byte = 0;
+    pthread_t thread;
+    leaks_here(MIB); /* what a first allocation needs of the loader */
+    EXPECT(pipe(begun) | pipe(done), 0);
+    EXPECT(dup2(begun[1], 100), 100);
+    EXPECT(dup2(done[0], 101), 101);
+    EXPECT(pthread_create(&thread, NULL, loads, NULL), 0);
+    EXPECT(read(begun[0], &byte, 1), 1);
+    if (leave) _exit(3);
+    leaks_here(MIB);
+    EXPECT(write(done[1], &byte, 1), 1);
+    pthread_join(thread, NULL);
+}
+
 PLACE static void part(const char *name) {
     if (!strcmp(name, "leak")) {
         for (volatile int i = 0; i < 3; i++) leaks_here(4 * MIB);
@@ -96,6 +119,10 @@ PLACE static void part(const char *name) {
         void *p = in_stream_order(7 * MIB);
         EXPECT(cudaFreeAsync(p, 0), cudaErrorInvalidValue);
         cudaGetLastError();
+    } else if (!strcmp(name, "loading")) {
+        while_loading(0);
+    } else if (!strcmp(name, "exit-while-loading")) {
+        while_loading(1);
     } else if (!strcmp(name, "reset")) {
         leaks_here(64 * MIB);
         OK(cudaDeviceReset());
