@@ -249,6 +249,30 @@ fn pythons() -> Vec<(String, u32)> {
 }
 
 #[test]
+fn a_program_may_ask_for_its_sites_while_it_runs() {
+    let lines = "
+import ctypes, gpucache
+runtime = ctypes.PyDLL('libcudart.so.13')
+def keep(size):
+    p = ctypes.c_void_p()
+    assert runtime.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(size)) == 0
+keep(3 << 20)
+before = gpucache.report()['devices'][0]['sites']
+keep(5 << 20)
+after = gpucache.report()['devices'][0]['sites']
+assert before['all']['live_bytes'] == 3 << 20 and after['all']['live_bytes'] == 8 << 20, (before, after)
+assert len(after['sites']) == 2 and any(f.get('function') for f in after['frames'])
+print('ok')
+";
+    let Some((python, _)) = pythons().into_iter().next() else { return };
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/python");
+    let program = Program::at(python).arg("-c").arg(lines).env("PYTHONPATH", folder);
+    let run = program.env("PYTHONDONTWRITEBYTECODE", "1").preload().conf(ALL).run();
+    run.ok();
+    assert_eq!(run.stdout, "ok\n", "{run}");
+}
+
+#[test]
 fn lines_of_python_are_told_with_the_interpreters_lock_and_where_possible_without() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/sites.py");
     for (python, minor) in pythons() {

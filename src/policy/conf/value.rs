@@ -175,6 +175,9 @@ pub(super) fn interval(value: &Value) -> Result<Option<u64>, Refusal> {
         "False" => Ok(None),
         text => match bytes::parse(text).map_err(|error| error.fault())? {
             0 => Err("`0` is neither an interval nor False".to_owned()),
+            few if (2..4096).contains(&few) => Err(format!(
+                "`{text}` means {few} B; write {few}MiB if that is meant, or 1 for every allocation"
+            )),
             bytes => Ok(Some(bytes)),
         },
     }

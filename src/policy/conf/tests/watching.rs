@@ -54,3 +54,29 @@ fn alarms_that_are_none_are_errors_that_say_why() {
     assert!(the_error(&own(&many)).contains("17 are too many"));
     assert!(the_error(&read(&[("GPUCACHE_ALERT_FILE", "off/")])).contains("GPUCACHE_ALERT_FILE"));
 }
+
+#[test]
+fn sites_are_sampled_by_a_word_or_an_interval() {
+    for (text, interval) in [
+        ("", None),
+        ("sites:False", None),
+        ("sites:True", Some(128 << 20)),
+        ("sites:1", Some(1)),
+        ("sites:32MiB", Some(32 << 20)),
+        ("sites:4KiB", Some(4096)),
+    ] {
+        assert_eq!(good(text).sites(), interval, "{text}");
+    }
+    for (text, fault) in [
+        ("sites:true", "does not start with a digit"),
+        ("sites:0", "neither an interval nor False"),
+        ("sites:16", "`16` means 16 B; write 16MiB if that is meant"),
+        ("sites:1GB", "1GB"),
+        ("sites:[0:1MiB]", "sites"),
+    ] {
+        let parsed = own(text);
+        let error = the_error(&parsed);
+        assert!(error.contains("GPUCACHE_CONF") && error.contains(fault), "{text}: {error}");
+        assert_eq!(parsed.conf.sites(), None);
+    }
+}
