@@ -87,7 +87,7 @@ impl Sampler {
         let random = self.state.wrapping_mul(0x2545_F491_4F6C_DD1D);
         // In (0, 1].
         let uniform = ((random >> 11) + 1) as f64 / (1u64 << 53) as f64;
-        (-uniform.ln() * mean as f64) as i64
+        (-libm::log(uniform) * mean as f64) as i64
     }
 }
 
@@ -97,7 +97,7 @@ pub fn scale(bytes: u64, mean: u64) -> Scaled {
         return Scaled { bytes, blocks: ONE };
     }
     // 1 - exp(-x), exact where x is small.
-    let chance = -(-(bytes as f64) / mean as f64).exp_m1();
+    let chance = -libm::expm1(-(bytes as f64) / mean as f64);
     Scaled { bytes: (bytes as f64 / chance).round() as u64, blocks: (ONE as f64 / chance).round() as u64 }
 }
 
