@@ -6,7 +6,7 @@
 
 use super::frames::{Frames, Renumbered, Stack};
 use super::sampler::Scaled;
-use crate::report::sites::{Held, Site as Listed, Sites};
+use crate::report::sites::{By, Held, Site as Listed, Sites};
 use std::collections::HashMap;
 
 /// Sites that are kept. What more there are go by one.
@@ -220,10 +220,10 @@ impl Table {
         let mut all: Vec<(u32, Held)> =
             own.map(|(number, site)| (number as u32, Table::held(site, of.peak))).collect();
         let mut chosen = vec![false; all.len()];
-        for by in [Held::live, Held::peak, Held::total] {
-            let listable = |at: &usize| by(&all[*at].1) > 0 && of.rest != Some(all[*at].0);
+        for by in [By::Live, By::Peak, By::Total] {
+            let listable = |at: &usize| by.of(&all[*at].1) > 0 && of.rest != Some(all[*at].0);
             let mut order: Vec<usize> = (0..all.len()).filter(listable).collect();
-            order.sort_by_key(|at| std::cmp::Reverse(by(&all[*at].1)));
+            order.sort_by_key(|at| std::cmp::Reverse(by.of(&all[*at].1)));
             order.into_iter().take(most).for_each(|at| chosen[at] = true);
         }
         let mut report = Sites {
@@ -261,18 +261,6 @@ impl Table {
         let held = Held { live_bytes: noted.live_bytes, live_blocks: noted.live_blocks, ..Held::default() };
         shown.sites.push(Listed { held, stack, cut: site.cut });
         Some(shown)
-    }
-}
-
-impl Held {
-    fn live(&self) -> u64 {
-        self.live_bytes
-    }
-    fn peak(&self) -> u64 {
-        self.peak_bytes
-    }
-    fn total(&self) -> u64 {
-        self.total_bytes
     }
 }
 
