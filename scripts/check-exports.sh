@@ -32,8 +32,8 @@ exported() {
         awk '$7 != "UND" && ($5 == "GLOBAL" || $5 == "WEAK") && $8 != "" && $4 != "SECTION" { sub(/@.*/, "", $8); print $8 }'
 }
 
-# Packages of the tool that leave their names in whatever links them (object is in the standard library, too).
-TOOL_ONLY='clap_builder|clap_complete|clap_mangen|askama|crossterm|ratatui|signal_hook|rustix'
+# Packages of the tool that leave their names in whatever links them (object and rustc-demangle are in the standard library, too).
+TOOL_ONLY='clap_builder|clap_complete|clap_mangen|cpp_demangle|askama|crossterm|ratatui|signal_hook|rustix'
 
 check() {
     local library=$1 limit=$2 difference needed highest

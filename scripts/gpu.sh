@@ -39,6 +39,7 @@ torch-uncached   55  -              PyTorch without its cache: at most 10 % slow
 cap-torch-native 15  -              8 GiB cap, PyTorch: its own out-of-memory error
 cap-torch-expandable 15 -           8 GiB cap, PyTorch with expandable segments
 cap-torch-async  15  -              8 GiB cap, PyTorch on cudaMallocAsync
+torch-sites      40  -              sampled call sites: the place of a leak in PyTorch, at less than 2 % more time
 torch-graph      30  -              graph capture and replay in PyTorch, its cache on and off
 cupy             20  -              CuPy without its pool: same results
 jax              40  -              JAX with both allocators: same results

@@ -76,6 +76,11 @@ count_pairs() {
             figure "pair.$route.${SIZES[i]}" "$(calc "$(instructions "pair.$route" $((i + 1))) / $PAIRS" %.1f)" instructions
         done
     done
+    # With call sites sampled: a pair that meets no sample, and one where both ends are one.
+    GPUCACHE_CONF=sites:True profile pair.sites "$bench/bin/pair.driver" $PAIRS
+    figure pair.sites.512 "$(calc "$(instructions pair.sites 1) / $PAIRS" %.1f)" instructions
+    GPUCACHE_CONF=sites:1 profile pair.sampled "$bench/bin/pair.driver" $PAIRS
+    figure pair.sampled.512 "$(calc "$(instructions pair.sampled 1) / $PAIRS" %.1f)" instructions
     malloc_instructions=()
     for i in "${!SIZES[@]}"; do
         figure "calls.pair.${SIZES[i]}" "$(calc "$(driver_calls pair.driver $((i + 1))) / $PAIRS" %.3f)" calls

@@ -7,7 +7,7 @@ use super::types::{CuResult, DevicePtr};
 use crate::driver::books::DeviceBooks;
 use crate::driver::external::{Entry, charged};
 use crate::life::contexts::{self, LEDGER, Life, give_up, write_down};
-use crate::life::{history, process};
+use crate::life::{history, process, sites};
 use crate::pool::{Claim, Freed, Kept, local};
 use crate::stats::ExternalKind;
 use std::ffi::c_uint;
@@ -18,6 +18,27 @@ use std::ffi::c_uint;
 /// As the driver's.
 #[inline(always)]
 pub unsafe fn alloc(address: *mut DevicePtr, bytes: usize) -> CuResult {
+    if sites::is_on() {
+        // SAFETY: the caller's arguments.
+        return unsafe { alloc_sampled(address, bytes) };
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { alloc_then(address, bytes, |_, _| {}) }
+}
+
+/// The same with sampling: apart, so that a process without it pays for one look at a number.
+#[cold]
+#[inline(never)]
+unsafe fn alloc_sampled(address: *mut DevicePtr, bytes: usize) -> CuResult {
+    let sampled =
+        |life: &Life, served| sites::allocated(life.device, life.server.ctx().0, served, bytes as u64);
+    // SAFETY: the caller's arguments.
+    unsafe { alloc_then(address, bytes, sampled) }
+}
+
+/// Allocates; what the pool has served is handed to `then` before the program knows of it.
+#[inline(always)]
+unsafe fn alloc_then(address: *mut DevicePtr, bytes: usize, then: impl FnOnce(&Life, u64)) -> CuResult {
     if address.is_null() || bytes == 0 || process::is_degraded() {
         // SAFETY: the caller's arguments; the driver has the right answer to each of these.
         return unsafe { real::cuMemAlloc_v2(address, bytes) };
@@ -30,6 +51,7 @@ pub unsafe fn alloc(address: *mut DevicePtr, bytes: usize) -> CuResult {
                 if history::wants(bytes as u64) {
                     history::allocated(served, bytes as u64);
                 }
+                then(life, served);
                 return CuResult::SUCCESS;
             }
             Err(CuResult::NOT_SUPPORTED) => {}
@@ -99,6 +121,19 @@ pub enum Given {
 /// Gives the block at `address` to its pool: into the calling thread's cache where that has room.
 #[inline(always)]
 pub fn give(address: DevicePtr) -> Given {
+    if sites::is_on() { give_sampled(address) } else { give_plain(address) }
+}
+
+#[cold]
+#[inline(never)]
+fn give_sampled(address: DevicePtr) -> Given {
+    // Before the free: from then on the address may be another's.
+    sites::freed_pooled(address);
+    give_plain(address)
+}
+
+#[inline(always)]
+fn give_plain(address: DevicePtr) -> Given {
     match contexts::index().keep(address, local::get) {
         Freed::Kept(kept) => match contexts::by_owner(kept.owner()) {
             // Told at the end of this function or nowhere: a call in its middle would cost every free.
@@ -188,7 +223,11 @@ pub fn counted_as(
     let Some(books) = books.filter(|_| process::is_active()) else { return call() };
     match charged(books, kind, bytes, call) {
         Ok(()) => {
-            write_down(key(), Entry { device: books.device, kind, bytes, ctx: contexts::ends_with(kind) });
+            let (key, ctx) = (key(), contexts::ends_with(kind));
+            write_down(key, Entry { device: books.device, kind, bytes, ctx });
+            if sites::is_on() {
+                sites::allocated(books.device, ctx, key, bytes);
+            }
             if kind == ExternalKind::Other {
                 books.counts.bump(|counts| &counts.forwarded);
             }
@@ -202,12 +241,14 @@ pub fn counted_as(
 /// once, and returns to them if the call fails. A graph's memory stays: the driver keeps it for the next run.
 pub fn released(key: u64, call: impl FnOnce() -> CuResult) -> CuResult {
     let entry = LEDGER.remove_unless(key, ExternalKind::Graph);
+    let sample = entry.filter(|_| sites::is_on()).and_then(|_| sites::freed(key));
     let result = call();
     if let Some(entry) = entry {
         if result == CuResult::SUCCESS {
             give_up(entry);
         } else {
             write_down(key, entry);
+            sites::not_freed(key, sample);
         }
     }
     result

@@ -11,8 +11,9 @@ use super::arch;
 use super::guard::shield;
 use super::memory::{Given, give};
 use super::runtimes;
+use crate::life::contexts::{self, Life};
 use crate::life::process::{Admission, admit};
-use crate::life::{contexts, history};
+use crate::life::{history, sites};
 use std::ffi::{CStr, c_int, c_void};
 
 /// Names that this library exports beside the driver's.
@@ -42,14 +43,8 @@ pub unsafe extern "C" fn malloc(address: *mut u64, bytes: usize, caller: usize) 
     let admission = admit();
     let Some(runtime) = runtimes::of(caller) else { return INITIALIZATION_ERROR };
     if runtime.may_serve && !address.is_null() && bytes > 0 && admission == Admission::Serve {
-        let served = shield(|| {
-            let life = contexts::current()?;
-            if life.server.sticky_error().is_some() {
-                return None;
-            }
-            life.server.try_hit(bytes as u64)
-        });
-        if let Some(Some(served)) = served {
+        let served = if sites::is_on() { hit_sampled(bytes as u64) } else { hit(bytes as u64, |_, _| {}) };
+        if let Some(served) = served {
             // SAFETY: not null, and the caller's to write.
             unsafe { *address = served };
             if history::wants(bytes as u64) {
@@ -72,6 +67,28 @@ pub unsafe extern "C" fn malloc(address: *mut u64, bytes: usize, caller: usize) 
 fn told(served: u64, bytes: u64) -> c_int {
     shield(|| history::allocated(served, bytes));
     SUCCESS
+}
+
+/// What the pool serves at once, handed to `then` before the program knows of it.
+#[inline(always)]
+fn hit(bytes: u64, then: impl FnOnce(&Life, u64)) -> Option<u64> {
+    let served = shield(|| {
+        let life = contexts::current()?;
+        if life.server.sticky_error().is_some() {
+            return None;
+        }
+        let served = life.server.try_hit(bytes)?;
+        then(life, served);
+        Some(served)
+    });
+    served.flatten()
+}
+
+/// The same with sampling: apart, so that a process without it pays for one look at a number.
+#[cold]
+#[inline(never)]
+fn hit_sampled(bytes: u64) -> Option<u64> {
+    hit(bytes, |life, served| sites::allocated(life.device, life.server.ctx().0, served, bytes))
 }
 
 /// `cudaFree`, with the address that the caller returns to.

@@ -6,7 +6,7 @@
 use super::table::real;
 use super::types::{CuResult, DevicePtr, LOCATION_DEVICE, MemAllocationProp, MemHandle, Opaque};
 use crate::driver::external::charged;
-use crate::life::{contexts, process};
+use crate::life::{contexts, process, sites};
 use crate::stats::ExternalKind;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -69,6 +69,11 @@ fn give_up(gone: Option<Physical>) {
     }
 }
 
+/// Under what a handle is known among what is sampled, where addresses are, too.
+fn sampled_as(handle: MemHandle) -> u64 {
+    !handle
+}
+
 /// `cuMemCreate`
 ///
 /// # Safety
@@ -95,7 +100,11 @@ pub unsafe fn create(
         Ok(()) => {
             let physical = Physical { device: books.device, bytes: bytes as u64, handles: 1, mappings: 0 };
             // SAFETY: written by the successful call.
-            with_books(|all| all.physical.insert(unsafe { *handle }, physical));
+            let handle = unsafe { *handle };
+            with_books(|all| all.physical.insert(handle, physical));
+            if sites::is_on() {
+                sites::allocated(books.device, 0, sampled_as(handle), bytes as u64);
+            }
             CuResult::SUCCESS
         }
         Err(code) => code,
@@ -109,12 +118,14 @@ pub unsafe fn create(
 pub unsafe fn release(handle: MemHandle) -> CuResult {
     // Out of the books before the call: the driver may give the handle's value out again at once.
     let gone = with_books(|books| books.drop_one(handle, |one| &mut one.handles));
+    let sample = gone.as_ref().filter(|_| sites::is_on()).and_then(|_| sites::freed(sampled_as(handle)));
     // SAFETY: the caller's argument.
     let result = unsafe { real::cuMemRelease(handle) };
     if result == CuResult::SUCCESS {
         give_up(gone);
     } else {
         with_books(|books| books.put_back(handle, gone, |one| &mut one.handles));
+        sites::not_freed(sampled_as(handle), sample);
     }
     result
 }
@@ -220,6 +231,9 @@ pub unsafe fn unmap(address: DevicePtr, bytes: usize) -> CuResult {
             books.mapped.insert(start, mapping);
             None
         });
+        if gone.is_some() && sites::is_on() {
+            sites::freed(sampled_as(mapping.1));
+        }
         give_up(gone);
     }
     result

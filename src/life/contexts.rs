@@ -11,7 +11,9 @@ use crate::driver::fence::Fence;
 use crate::driver::real::{self, RealGpu};
 use crate::driver::server::{Server, Tuning};
 use crate::driver::{Ctx, CuResult};
-use crate::life::{captures, control, exit, failures, graphs, green, history, live, notes, peers, process};
+use crate::life::{
+    captures, control, exit, failures, graphs, green, history, live, notes, peers, process, sites,
+};
 use crate::policy::{Conf, DeviceAccount};
 use crate::pool::{Caches, Index, Usage, local};
 use crate::report::units::human;
@@ -357,6 +359,7 @@ pub fn while_ending(ctx: impl FnOnce() -> Option<Ctx>, call: impl FnOnce() -> (C
         captures::forget_context(ctx);
         FENCE.get().into_iter().for_each(|fence| fence.leave_context(ctx));
         peers::forget(ctx);
+        sites::context_ended(ctx.0);
         for primary in &PRIMARY {
             let _ = primary.compare_exchange(ctx.0, 0, Ordering::AcqRel, Ordering::Acquire);
         }

@@ -7,7 +7,7 @@
 use super::contexts::Life;
 use super::say::NoBrokenPipe;
 use super::scratch::Scratch;
-use super::{contexts, history, live, notes, phases, process, say, watch};
+use super::{contexts, history, live, notes, phases, process, say, sites, watch};
 use crate::driver::books::{DeviceBooks, Oom};
 use crate::driver::figures::Figures;
 use crate::policy::conf::ReportTarget;
@@ -175,6 +175,7 @@ pub fn gather(ended_by: EndedBy) -> Report {
             };
             let mut report = device(books, read);
             report.phases = phases::of(books.device);
+            report.sites = sites::of(books.device);
             report.fragmentation.at_oom =
                 patiently(&books.ooms).map_or_else(Vec::new, |ooms| moments(&ooms, false));
             report

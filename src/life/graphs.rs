@@ -2,6 +2,7 @@
 //! its address until the graph, and everything instantiated from it, is gone.
 
 use super::contexts::{LEDGER, give_up, write_down};
+use super::sites;
 use crate::driver::external::Entry;
 use crate::stats::ExternalKind;
 use parking_lot::Mutex;
@@ -77,7 +78,12 @@ pub fn take(holder: usize) -> Option<Taken> {
 impl Taken {
     /// The holder is gone; what nobody else holds is gone with it.
     pub fn gone(self) {
-        self.free.into_iter().for_each(|(_, entry)| give_up(entry));
+        for (address, entry) in self.free {
+            if sites::is_on() {
+                sites::freed(address);
+            }
+            give_up(entry);
+        }
     }
 
     /// The holder is still there.

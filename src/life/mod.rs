@@ -17,6 +17,10 @@
 //! | `peers.rs` | which devices may reach the mapped memory of which contexts |
 //! | `watch.rs` | what is written for those who watch a running process: figures for Prometheus, alarms |
 //! | `command.rs` | runs the command for an alarm, unseen by the program |
+//! | `sites.rs` | who holds the memory: a sample of the allocations with their stacks |
+//! | `stack.rs`, `modules.rs` | the calling thread's stack, and which objects its addresses lie in |
+//! | `exports.rs` | functions that a loaded object exports |
+//! | `python.rs`, `python_frames.rs` | the frames of Python on it |
 //! | `notes.rs` | what the report has to say besides figures |
 //! | `say.rs` | one line on stderr |
 //! | `logging.rs` | diagnostics behind `GPUCACHE_LOG` |
@@ -26,16 +30,22 @@ pub mod command;
 pub mod contexts;
 pub mod control;
 pub mod exit;
+mod exports;
 pub mod failures;
 pub mod graphs;
 pub mod green;
 pub mod history;
 pub mod live;
 pub mod logging;
+pub mod modules;
 pub mod notes;
 pub mod peers;
 pub mod phases;
 pub mod process;
+pub mod python;
+mod python_frames;
 pub mod say;
 pub mod scratch;
+pub mod sites;
+pub mod stack;
 pub mod watch;

@@ -11,7 +11,7 @@
 //!
 //! `New` leads to one of the first three; `Child` and `Degraded` are final.
 
-use super::{command, exit, logging, notes, say};
+use super::{command, exit, logging, notes, say, sites};
 use crate::driver::real;
 use crate::policy::conf::LogLevel;
 use crate::policy::{Conf, conf};
@@ -168,6 +168,7 @@ fn start() {
     if mode == ACTIVE {
         exit::arm();
         command::arm();
+        conf().into_iter().for_each(sites::start);
         tracing::info!("gpucache {} is active; {}", env!("CARGO_PKG_VERSION"), settings_in_words());
     }
     let _ = MODE.compare_exchange(NEW, mode, Ordering::AcqRel, Ordering::Acquire);

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 pub use super::counts::Counts;
 use super::failure::Circumstances;
 use super::history::{History, Map, Segment};
+use super::sites::Sites;
 
 /// Version of the JSON format. Fields may be added without raising it; nothing is renamed or removed without.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -192,6 +193,9 @@ pub struct DeviceReport {
     /// How it lay at the reserved bytes' high-water mark, or shortly before; absent unless `history` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub map_at_peak: Option<Map>,
+    /// Who holds the memory, where allocations were sampled (`sites`); absent where not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sites: Option<Sites>,
 }
 
 /// A part of the process's life that the program has named. One that was entered more than once adds up, but for peaks.

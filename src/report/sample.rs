@@ -5,6 +5,8 @@ use super::model::{
     SCHEMA_VERSION, Setting, SizeBucket,
 };
 
+use super::sites::{Frame, Held, Module, Site, Sites};
+
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
@@ -163,4 +165,59 @@ pub fn failure() -> Report {
         notes: vec!["a call was forwarded because the driver is older than 12.5".into()],
         history: None,
     }
+}
+
+/// Sites of a training job: one of Python that keeps memory, one of Python that holds most at the peak, one of C.
+pub fn sites() -> Sites {
+    let python = |file: &str, function: &str, line| Frame {
+        file: Some(format!("/job/{file}")),
+        function: Some(function.into()),
+        line: Some(line),
+        ..Frame::default()
+    };
+    let native = |module, offset, function: Option<&str>| Frame {
+        module: Some(module),
+        offset: Some(offset),
+        function: function.map(Into::into),
+        ..Frame::default()
+    };
+    let held = |live, peak, total, blocks| Held {
+        live_bytes: live,
+        live_blocks: u64::from(live > 0),
+        live_samples: live / (64 * MIB),
+        peak_bytes: peak,
+        total_bytes: total,
+        total_blocks: blocks,
+        samples: total / (64 * MIB),
+    };
+    let site = |held, stack: &[u32]| Site { held, stack: stack.into(), cut: false };
+    let mut sites = Sites {
+        interval_bytes: 64 * MIB,
+        rest: held(0, 64 * MIB, 128 * MIB, 2),
+        modules: vec![
+            Module { path: "/lib/libtorch.so".into(), build_id: "ab01".into() },
+            Module { path: "/job/solver".into(), build_id: String::new() },
+        ],
+        frames: vec![
+            python("train.py", "remember", 41),
+            python("train.py", "main", 80),
+            python("model.py", "forward", 12),
+            native(0, 0x1000, Some("_ZN2at5emptyEv")),
+            native(1, 0x1234, None),
+        ],
+        sites: vec![
+            site(held(640 * MIB, 320 * MIB, 640 * MIB, 10), &[3, 0, 1]),
+            site(held(128 * MIB, 128 * MIB, 128 * MIB, 1), &[4]),
+            site(held(0, 4 * GIB, 800 * GIB, 9000), &[3, 2, 1]),
+        ],
+        python: "frames of Python 3.13 are read by the layout that it publishes".into(),
+        ..Sites::default()
+    };
+    for at in 0..sites.sites.len() {
+        let held = sites.sites[at].held;
+        sites.all.add(&held);
+    }
+    let rest = sites.rest;
+    sites.all.add(&rest);
+    sites
 }

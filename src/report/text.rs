@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use super::advice::{Advice, advise};
 use super::failure;
+use super::holders;
 use super::model::{DEFAULT_SOURCE, DeviceReport, EndedBy, Live, Mapped, OomMoment, POOL, Phase, Report};
 use super::units::{counted, duration, grouped, human, microseconds, printable};
 
@@ -17,11 +18,19 @@ const COMMAND_SHOWN: usize = 80;
 /// Most phases that are listed.
 const PHASES_SHOWN: usize = 8;
 
+/// Sites that are listed at the end, and at the peak, where nobody asks for more.
+const SITES_SHOWN: usize = 3;
+
 /// Most sizes of never-freed blocks, and of those in use when memory ran out, that are listed.
 const SIZES_SHOWN: usize = 3;
 
 /// The report as lines of text, each ended by a newline; the first begins with `gpucache[PID]:`.
 pub fn to_text(report: &Report) -> String {
+    to_text_with(report, SITES_SHOWN)
+}
+
+/// The same with so many sites.
+pub fn to_text_with(report: &Report, sites: usize) -> String {
     // Writing to a string cannot fail: the results of `write!` are dropped throughout.
     let process = &report.process;
     let command = one_line(&process.command);
@@ -30,7 +39,7 @@ pub fn to_text(report: &Report) -> String {
         let _ = writeln!(out, ", {}, {}", duration(process.duration_s), process.ended_by.in_words());
         let advice = advise(report);
         for device in report.devices.iter().filter(|device| device.was_used()) {
-            device_lines(&mut out, report, device, &advice);
+            device_lines(&mut out, report, device, &advice, sites);
         }
     } else {
         out.push_str(" used CUDA but allocated no device memory\n");
@@ -56,7 +65,7 @@ fn line(out: &mut String, label: &str, text: &str) {
     let _ = writeln!(out, "    {label:<LABEL_WIDTH$} {text}");
 }
 
-fn device_lines(out: &mut String, report: &Report, device: &DeviceReport, advice: &[Advice]) {
+fn device_lines(out: &mut String, report: &Report, device: &DeviceReport, advice: &[Advice], sites: usize) {
     let _ =
         writeln!(out, "  GPU {}, {}, {}", device.ordinal, printable(&device.name), human(device.total_bytes));
     peak_lines(out, device);
@@ -68,6 +77,9 @@ fn device_lines(out: &mut String, report: &Report, device: &DeviceReport, advice
     line(out, report.process.ended_by.moment(), &end(device));
     if device.live_at_exit.blocks > 0 {
         line(out, if runs { "not freed yet" } else { "never freed" }, &never_freed(&device.live_at_exit));
+    }
+    for (label, text) in device.sites.iter().flat_map(|of| holders::lines(of, sites)) {
+        line(out, label, &text);
     }
     if device.counts.alloc > 0 {
         line(out, "served", &served(device));

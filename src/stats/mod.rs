@@ -13,6 +13,7 @@ mod histogram;
 pub mod history;
 mod kind;
 pub mod live;
+pub mod sites;
 mod together;
 
 pub use counts::AtomicCounts;

@@ -145,6 +145,21 @@ pub struct Show {
     /// The history as a memory snapshot of PyTorch, written to this file (a pickle), for pytorch.org/memory_viz
     #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath, conflicts_with = "json")]
     pub memory_viz: Option<PathBuf>,
+    /// What was never freed by the places that allocated it, with their stacks (of a run with sites:True)
+    #[arg(long, conflicts_with_all = ["html", "json"])]
+    pub leaks: bool,
+    /// Stacks for a flame graph, one a line with its bytes: live at the end, at the peak, or allocated in total
+    #[arg(long, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "live",
+        conflicts_with_all = ["html", "json", "leaks"])]
+    pub folded: Option<Folded>,
+}
+
+/// What the figures of folded stacks are.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub enum Folded {
+    Live,
+    Peak,
+    Total,
 }
 
 // Each is an option of its own.

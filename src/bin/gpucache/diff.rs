@@ -7,6 +7,7 @@ use crate::load::{Loaded, load};
 use crate::report::Report;
 use crate::report::model::{DeviceReport, SizeBucket};
 use crate::report::units::{counted, duration, human, printable};
+use crate::sites::{self, Grown, grown_sites};
 use crate::table::aligned;
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -27,6 +28,8 @@ struct DeviceChange<'a> {
     figures: Vec<(&'a Figure, f64, f64)>,
     /// Sizes of never-freed blocks of which the second report has more: largest size, then both counts and bytes.
     grown: Vec<(u64, [u64; 2], [u64; 2])>,
+    /// Sites of which the second report holds more at the end.
+    sites: Vec<Grown>,
 }
 
 struct SettingChange {
@@ -89,7 +92,8 @@ fn device(ordinal: u32, a: &Report, b: &Report, ignore: f64, all: bool) -> Devic
     let (a, b) = (a.unwrap_or_default(), b.unwrap_or_default());
     let figures = FIGURES.iter().map(|figure| (figure, (figure.of)(&a), (figure.of)(&b)));
     let figures = figures.filter(|figure| all || differs(figure, ignore)).collect();
-    DeviceChange { ordinal, name: format!("{}{missing}", printable(&name)), figures, grown: grown(&a, &b) }
+    let name = format!("{}{missing}", printable(&name));
+    DeviceChange { ordinal, name, figures, grown: grown(&a, &b), sites: grown_sites(&a, &b) }
 }
 
 fn grown(a: &DeviceReport, b: &DeviceReport) -> Vec<(u64, [u64; 2], [u64; 2])> {
@@ -144,7 +148,9 @@ fn as_text(a: &Loaded, b: &Loaded, changes: &Changes) -> String {
     // Writing to a string cannot fail: the results of `writeln!` are dropped throughout.
     let mut out = headline('A', a) + &headline('B', b);
     let mut nothing = true;
-    for device in changes.devices.iter().filter(|d| !d.figures.is_empty() || !d.grown.is_empty()) {
+    for device in
+        changes.devices.iter().filter(|d| !d.figures.is_empty() || !d.grown.is_empty() || !d.sites.is_empty())
+    {
         nothing = false;
         let _ = writeln!(out, "\nGPU {}, {}", device.ordinal, device.name);
         let mut rows = vec![["", "A", "B", "change", ""].map(str::to_owned).to_vec()];
@@ -169,6 +175,7 @@ fn as_text(a: &Loaded, b: &Loaded, changes: &Changes) -> String {
             });
             out.push_str(&aligned(&rows.collect::<Vec<_>>()));
         }
+        out.push_str(&sites::as_text(&device.sites));
     }
     if !changes.settings.is_empty() {
         nothing = false;
@@ -207,6 +214,7 @@ fn as_json(a: &Loaded, b: &Loaded, changes: &Changes) -> String {
             "ordinal": device.ordinal,
             "figures": figures.collect::<serde_json::Map<_, _>>(),
             "never_freed_grew": grown.collect::<Vec<_>>(),
+            "sites_grew": sites::as_json(&device.sites),
         })
     });
     let settings = changes.settings.iter().map(|c| json!({ "key": c.key, "a": c.a, "b": c.b }));

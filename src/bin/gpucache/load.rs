@@ -1,6 +1,7 @@
 //! Reading reports: from files, and of processes that run or were killed from their live files. A file that is no report is
 //! told by what it seems to be, because the wrong file is an everyday mistake.
 
+use crate::demangle::demangle;
 use crate::failure::Failure;
 use crate::find;
 use crate::report::model::SCHEMA_VERSION;
@@ -25,7 +26,8 @@ pub fn load(path: &Path) -> Result<Loaded, Failure> {
         return live(&find::process(path)?, path);
     }
     let bytes = read(path).map_err(|what| fault(path, &what))?;
-    let report = parse(&bytes).map_err(|what| fault(path, &what))?;
+    let mut report = parse(&bytes).map_err(|what| fault(path, &what))?;
+    demangle(&mut report);
     let text = String::from_utf8_lossy(&bytes).trim_end().to_owned();
     Ok(Loaded { path: path.to_owned(), report, text })
 }

@@ -17,11 +17,13 @@
 //! | `find.rs` | finds processes by their live files |
 //! | `top/` | what the processes that run hold, again and again |
 //! | `ctl.rs` | asks a running process for something |
+//! | `demangle.rs` | names of functions in reports, as their language writes them |
 //! | `figures.rs` | the figures that reports are compared by, each with its unit |
 //! | `show.rs`, `diff.rs`, `merge.rs` | one report, two, many |
 //! | `html/` | the page |
 //! | `export/` | the history in forms that other tools show |
 //! | `doctor/` | whether the library would work here, and on a given program |
+//! | `sites.rs` | which sites hold more in one report than in another |
 //! | `place.rs` | where the library is |
 //! | `emit.rs` | completions and manual pages, made from the grammar |
 //! | `table.rs` | columns of text |
@@ -43,6 +45,7 @@ mod sync;
 
 mod args;
 mod ctl;
+mod demangle;
 mod diff;
 mod doctor;
 mod emit;
@@ -56,6 +59,7 @@ mod merge;
 mod place;
 mod run;
 mod show;
+mod sites;
 mod table;
 mod top;
 

@@ -1,11 +1,33 @@
 //! `gpucache report`: report files as text, JSON or a page, and their history for other tools.
 
-use crate::args::Show;
+use crate::args::{Folded, Show};
 use crate::failure::{Failure, print, remark};
 use crate::load::load_all;
-use crate::report::{Report, to_text, write_atomically};
+use crate::report::sites::By;
+use crate::report::units::{human, printable};
+use crate::report::{Report, holders, to_text_with, write_atomically};
 use crate::{export, html, merge};
 use std::process::ExitCode;
+
+/// Sites that the text lists by each of its orders: here nobody waits for a process to end.
+const SITES_SHOWN: usize = 20;
+
+/// What was never freed, device by device.
+fn leaks(report: &Report) -> String {
+    let device = |device: &crate::report::model::DeviceReport| {
+        let sites = device.sites.as_ref()?;
+        let live = &device.live_at_exit;
+        Some(format!(
+            "GPU {}, {}: {} never freed, {} in pooled blocks\n{}",
+            device.ordinal,
+            printable(&device.name),
+            human(live.bytes + device.external_bytes.current),
+            human(live.bytes),
+            holders::stacks(sites, By::Live)
+        ))
+    };
+    report.devices.iter().filter_map(device).collect::<Vec<_>>().join("\n")
+}
 
 /// Shows the files in their order.
 pub fn show(args: &Show) -> Result<ExitCode, Failure> {
@@ -48,7 +70,33 @@ pub fn show(args: &Show) -> Result<ExitCode, Failure> {
         })?;
         return Ok(ExitCode::SUCCESS);
     }
-    let texts: Vec<_> = reports.iter().map(|loaded| to_text(&loaded.report)).collect();
+    if args.leaks || args.folded.is_some() {
+        for loaded in &reports {
+            if loaded.report.devices.iter().all(|device| device.sites.is_none()) {
+                return Err(Failure::new(format!(
+                    "{}: nothing was sampled in this run; GPUCACHE_CONF=sites:True does that",
+                    loaded.path.display()
+                )));
+            }
+        }
+    }
+    if let Some(what) = args.folded {
+        let by = match what {
+            Folded::Live => By::Live,
+            Folded::Peak => By::Peak,
+            Folded::Total => By::Total,
+        };
+        let sites =
+            reports.iter().flat_map(|loaded| loaded.report.devices.iter().filter_map(|d| d.sites.as_ref()));
+        print(&sites.map(|sites| sites.folded(by)).collect::<String>())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.leaks {
+        let texts: Vec<_> = reports.iter().map(|loaded| leaks(&loaded.report)).collect();
+        print(&texts.join("\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let texts: Vec<_> = reports.iter().map(|loaded| to_text_with(&loaded.report, SITES_SHOWN)).collect();
     print(&texts.join("\n"))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -45,7 +45,7 @@ const FRACTION_FORM: &str = "a number from 0 to 1, or one for each device: [0:0.
 const MIB_FORM: &str = "a whole number of MiB, at least 20";
 const TRUTH_FORM: &str = "True or False";
 
-pub(super) const KEYS: [Key; 12] = [
+pub(super) const KEYS: [Key; 13] = [
     Key {
         name: "memory_fraction",
         pytorch_name: Some("per_process_memory_fraction"),
@@ -148,6 +148,15 @@ pub(super) const KEYS: [Key; 12] = [
         accepted: "a size: 1MiB, 64KiB or plain bytes",
         set: |conf, value, origin| {
             conf.history_min = origin.with(value::bytes_of(value)?);
+            Ok(())
+        },
+    },
+    Key {
+        name: "sites",
+        pytorch_name: None,
+        accepted: "True, False, or the bytes from one sample to the next on average: 32MiB, or 1 for every allocation",
+        set: |conf, value, origin| {
+            conf.sites = origin.with(value::interval(value)?);
             Ok(())
         },
     },

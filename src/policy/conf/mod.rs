@@ -13,6 +13,7 @@
 //! | `alert` | `[held:0.9,allocated:8GiB,fragmentation:0.5,growth:1GiB,leak:10]` | none | what is to be said while the process runs |
 //! | `history` | 64 to 262144, or 0 | off | so many events are kept for the report |
 //! | `history_min` | `1MiB` | `1MiB` | allocations and frees below this are no events |
+//! | `sites` | `True`, `False`, or a size | `False` | allocations are sampled with their stacks, one in so many bytes |
 //! | `expandable_segments` | `True`, `False` | `False` | memory of a pool lies in one range of addresses; free memory is moved where it is needed |
 //!
 //! Keys are looked up in `GPUCACHE_CONF`, then `PYTORCH_CUDA_ALLOC_CONF`, then `PYTORCH_ALLOC_CONF`, each key by itself.
@@ -135,6 +136,7 @@ pub struct Conf {
     alert_command: Sourced<Option<String>>,
     history: Sourced<usize>,
     history_min: Sourced<u64>,
+    sites: Sourced<Option<u64>>,
     report: Sourced<ReportTarget>,
     prom: Sourced<Option<Template>>,
     log: Sourced<LogLevel>,
@@ -158,6 +160,7 @@ impl Default for Conf {
             alert_command: Sourced::default_of(None, "none"),
             history: Sourced::default_of(0, "off"),
             history_min: Sourced::default_of(1 << 20, "1MiB"),
+            sites: Sourced::default_of(None, "False"),
             report: Sourced::default_of(ReportTarget::Stderr, "stderr"),
             prom: Sourced::default_of(None, "off"),
             log: Sourced::default_of(LogLevel::Warn, "warn"),
@@ -245,6 +248,11 @@ impl Conf {
         self.history_min.value
     }
 
+    /// Bytes between two allocations that are sampled with their stacks, on average; none if none are.
+    pub fn sites(&self) -> Option<u64> {
+        self.sites.value
+    }
+
     /// Where figures for Prometheus go while the process runs; none if nowhere.
     pub fn prom(&self) -> Option<&Template> {
         self.prom.value.as_ref()
@@ -275,6 +283,7 @@ impl Conf {
             self.alert.setting("alert"),
             self.history.setting("history"),
             self.history_min.setting("history_min"),
+            self.sites.setting("sites"),
             self.report.setting("GPUCACHE_REPORT"),
             self.prom.setting("GPUCACHE_PROM"),
             self.alert_file.setting("GPUCACHE_ALERT_FILE"),

@@ -1,6 +1,7 @@
 //! One device's figures as the page shows them: words, numbers with units, and lengths of bars.
 
 use super::bars::{Bar, bar, share, width_of};
+use super::sites::Holders;
 use crate::figures::Unit;
 use crate::report::model::{DEFAULT_SOURCE, DeviceReport, OomMoment, POOL, SizeBucket};
 use crate::report::units::{counted, grouped, human, microseconds, printable};
@@ -27,6 +28,7 @@ pub struct Device {
     pub external: Vec<(String, String, String)>,
     pub live: String,
     pub live_sizes: Vec<Size>,
+    pub holders: Option<Holders>,
 }
 
 /// Requests, or blocks, of one size.
@@ -87,6 +89,7 @@ impl Device {
                 blocks => format!("{}, {}", counted(blocks, "block"), human(device.live_at_exit.bytes)),
             },
             live_sizes: sizes(&device.live_at_exit.by_size),
+            holders: device.sites.as_ref().map(Holders::of),
         }
     }
 

@@ -5,13 +5,14 @@
 //! |---|---|
 //! | `device.rs` | one device's figures as the page shows them |
 //! | `bars.rs` | lengths of bars, against the cap |
-//! | `history.rs`, `segments.rs` | sections that are there when the report has their data |
-//! | `page.html`, `device.html`, `merged.html`, `base.html`, `style.css` | how it looks |
+//! | `history.rs`, `segments.rs`, `sites.rs` | sections that are there when the report has their data |
+//! | `page.html`, `device.html`, `sites.html`, `merged.html`, `base.html`, `style.css` | how it looks |
 
 mod bars;
 mod device;
 mod history;
 mod segments;
+mod sites;
 
 use crate::load::Loaded;
 use crate::merge::{Merged, above};

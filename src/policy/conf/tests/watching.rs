@@ -65,3 +65,29 @@ fn any_text_is_a_command() {
     let idle = read(&[("GPUCACHE_ALERT_COMMAND", "true")]);
     assert!(idle.warnings[0].contains("no effect without an alarm"), "{:?}", idle.warnings);
 }
+
+#[test]
+fn sites_are_sampled_by_a_word_or_an_interval() {
+    for (text, interval) in [
+        ("", None),
+        ("sites:False", None),
+        ("sites:True", Some(128 << 20)),
+        ("sites:1", Some(1)),
+        ("sites:32MiB", Some(32 << 20)),
+        ("sites:4KiB", Some(4096)),
+    ] {
+        assert_eq!(good(text).sites(), interval, "{text}");
+    }
+    for (text, fault) in [
+        ("sites:true", "does not start with a digit"),
+        ("sites:0", "neither an interval nor False"),
+        ("sites:16", "`16` means 16 B; write 16MiB if that is meant"),
+        ("sites:1GB", "1GB"),
+        ("sites:[0:1MiB]", "sites"),
+    ] {
+        let parsed = own(text);
+        let error = the_error(&parsed);
+        assert!(error.contains("GPUCACHE_CONF") && error.contains(fault), "{text}: {error}");
+        assert_eq!(parsed.conf.sites(), None);
+    }
+}
