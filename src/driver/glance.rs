@@ -49,9 +49,11 @@ const NOTE_EVERY: u64 = 4_000_000;
 impl<G: Gpu> Server<G> {
     /// Leaves the figures of now if that has not been done for a while, under the pool's lock, which is given up.
     pub(super) fn note_if_due<'a>(&self, lock: impl FnOnce() -> MutexGuard<'a, Inner>) -> bool {
-        let now = (self.books.clock)();
+        let (now, account) = ((self.books.clock)(), &self.books.account);
         let noted_at = &self.glance.noted_at;
-        if now.wrapping_sub(noted_at.load(Ordering::Relaxed)) < NOTE_EVERY {
+        let recent = now.wrapping_sub(noted_at.load(Ordering::Relaxed)) < NOTE_EVERY;
+        // Above a cap that has been lowered, whoever hears of it gives back what has become idle.
+        if recent && account.in_use() <= account.limit_bytes() {
             return false;
         }
         noted_at.store(now, Ordering::Relaxed);

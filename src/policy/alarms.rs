@@ -207,7 +207,8 @@ impl Watch {
                         human(reading.largest_free)
                     )
                 };
-                (matters && fragmentation > most).then(text)
+                // With memory free there is a largest piece: none means that nobody has looked yet.
+                (matters && reading.largest_free > 0 && fragmentation > most).then(text)
             }
             Alarm::Growth(most) => (growth > most).then(|| human(growth)),
             Alarm::Leak(times) => {
