@@ -1,6 +1,6 @@
 //! Which streams of the process capture.
 
-use super::{contexts, graphs, process};
+use super::{contexts, graphs, process, threads};
 use crate::driver::{Ctx, CuResult, real};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -94,7 +94,7 @@ fn begin_capture(key: StreamKey, makes_graph: bool, call: impl FnOnce() -> CuRes
             graphs::begins(graph);
         }
         if key.handle == PER_THREAD {
-            let _ = DEFAULT_STREAM.try_with(|_| ()); // from now on its end is seen
+            threads::notice();
         }
         // A stream that was already known ended its capture unseen; it is counted once.
         if OPEN.lock().get_or_insert_default().insert(key, Open { ctx, graph }).is_none() {
@@ -108,24 +108,16 @@ fn begin_capture(key: StreamKey, makes_graph: bool, call: impl FnOnce() -> CuRes
     result
 }
 
-/// Ends with its thread: nobody can name that thread's default stream from then on, so a capture on it comes to nothing,
+/// The calling thread ends: nobody can name its default stream from then on, so a capture on it comes to nothing,
 /// whatever the driver does about it. It is no longer a reason to make no barrier: if the driver still refuses one, that
 /// is what the barrier finds, and all that it breaks is this capture. (Its memory stays charged: the graph may be there.)
-struct DefaultStream;
-
-impl Drop for DefaultStream {
-    fn drop(&mut self) {
-        // In a forked child the lock may be held for ever.
-        if process::is_active() {
-            let mine = |key: &StreamKey| key.handle == PER_THREAD && key.thread == this_thread();
-            let gone = OPEN.lock().as_mut().map_or(0, |open| open.extract_if(|key, _| mine(key)).count());
-            (0..gone).for_each(|_| one_ended());
-        }
+pub fn thread_ended() {
+    // In a forked child the lock may be held for ever.
+    if process::is_active() {
+        let mine = |key: &StreamKey| key.handle == PER_THREAD && key.thread == this_thread();
+        let gone = OPEN.lock().as_mut().map_or(0, |open| open.extract_if(|key, _| mine(key)).count());
+        (0..gone).for_each(|_| one_ended());
     }
-}
-
-thread_local! {
-    static DEFAULT_STREAM: DefaultStream = const { DefaultStream };
 }
 
 /// Ends a capture by `call`, whose result does not alone tell: an invalidated capture ends with an error, one that is

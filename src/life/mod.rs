@@ -8,6 +8,7 @@
 //! | `phases.rs` | named parts of the process's life, each with its own peaks |
 //! | `captures.rs` | which streams capture |
 //! | `green.rs` | whose memory green contexts use |
+//! | `threads.rs` | what becomes of a thread's own when it ends |
 //! | `graphs.rs` | which graphs hold which memory |
 //! | `exit.rs` | the report: gathered from host-side state and written once, however the process ends |
 //! | `history.rs` | what happened when, kept for the report |
@@ -48,4 +49,5 @@ pub mod say;
 pub mod scratch;
 pub mod sites;
 pub mod stack;
+pub mod threads;
 pub mod watch;

@@ -11,7 +11,7 @@
 //!
 //! `New` leads to one of the first three; `Child` and `Degraded` are final.
 
-use super::{command, exit, logging, notes, say, sites};
+use super::{command, exit, logging, notes, say, sites, threads};
 use crate::driver::real;
 use crate::policy::conf::LogLevel;
 use crate::policy::{Conf, conf};
@@ -167,6 +167,7 @@ fn start() {
     OWNER_PID.store(unsafe { libc::getpid() }, Ordering::Release);
     if mode == ACTIVE {
         exit::arm();
+        threads::start();
         command::arm();
         conf().into_iter().for_each(sites::start);
         tracing::info!("gpucache {} is active; {}", env!("CARGO_PKG_VERSION"), settings_in_words());

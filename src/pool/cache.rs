@@ -13,6 +13,7 @@ use super::index::{Claimed, Index};
 use super::record::{Arena, Id, Place};
 use super::ring::{CELLS, Next, Ring};
 use super::tally::Tally;
+use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -52,6 +53,8 @@ pub struct Cache {
     /// Whether a thread has it.
     pub(super) taken: AtomicBool,
     index: &'static Index,
+    /// The next in the list of its thread's caches.
+    next: Mutex<Option<&'static Cache>>,
     bytes: AtomicU64,
     granted: AtomicU64,
     to_seal: AtomicU32,
@@ -114,6 +117,7 @@ impl Cache {
             owner,
             taken: AtomicBool::new(true),
             index,
+            next: Mutex::new(None),
             bytes: AtomicU64::new(0),
             granted: AtomicU64::new(0),
             to_seal: AtomicU32::new(SEAL_EVERY),
@@ -138,6 +142,18 @@ impl Cache {
     /// Leaves the cache, with what is in it, to whichever thread asks for one next.
     pub fn leave(&self) {
         self.taken.store(false, Ordering::Release);
+    }
+
+    pub(super) fn next(&self) -> Option<&'static Cache> {
+        *self.next.lock()
+    }
+
+    pub(super) fn link(&self, next: Option<&'static Cache>) {
+        *self.next.lock() = next;
+    }
+
+    pub(super) fn unlink(&self) -> Option<&'static Cache> {
+        self.next.lock().take()
     }
 
     fn large(size: u64) -> usize {

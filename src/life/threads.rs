@@ -1,0 +1,39 @@
+//! The ends of threads: what a thread has kept to itself is left to others.
+//!
+//! Not by Rust's thread-locals with destructors. The C library registers those under the dynamic linker's lock, which is held
+//! while constructors run: a thread would wait there for the constructor of a library that is being loaded, at its first
+//! allocation, and that constructor may be waiting for the thread.
+
+use super::captures;
+use crate::pool::local;
+use std::ffi::c_void;
+use std::sync::OnceLock;
+
+/// The key whose value every thread has that is to be noticed; `None` if the process has no more keys.
+static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
+
+/// From now on threads that get a cache are noticed when they end.
+pub fn start() {
+    let key = KEY.get_or_init(|| {
+        let mut key = 0;
+        // SAFETY: writes to our local; the library is never unloaded, so the function stays where it is.
+        (unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) } == 0).then_some(key)
+    });
+    if key.is_some() {
+        local::notice_ends_by(notice);
+    }
+}
+
+/// Sees to it that the calling thread's end is noticed.
+pub fn notice() {
+    if let Some(Some(key)) = KEY.get() {
+        // SAFETY: a key that was created, and any value but null.
+        unsafe { libc::pthread_setspecific(*key, std::ptr::from_ref(&KEY).cast()) };
+    }
+}
+
+/// Runs once for every thread that was noticed, and again if it was noticed meanwhile.
+extern "C" fn ended(_: *mut c_void) {
+    captures::thread_ended();
+    local::leave();
+}
