@@ -341,3 +341,16 @@ fn lines_of_python_are_told_with_the_interpreters_lock_and_where_possible_withou
         }
     }
 }
+
+#[test]
+fn a_failure_names_who_holds_the_memory() {
+    let run =
+        Program::new("sites").arg("leak").arg("peak").preload().conf("sites:1,memory_limit:100MiB").run();
+    assert!(!run.status.success(), "128 MiB at once under a cap of 100: {run}");
+    let told = &run.device(0)["fragmentation"]["at_oom"][0]["circumstances"];
+    let first = &told["live_sites"][0];
+    // 3 blocks of 32 MiB by then, or what of them fitted.
+    assert!(first["place"].as_str().is_some_and(|place| place.contains("gives_back_here")), "{run}");
+    assert!(first["bytes"].as_u64().is_some_and(|bytes| bytes >= 64 * MIB), "{run}");
+    assert!(run.stderr.contains("held by") && run.stderr.contains("gives_back_here"), "{run}");
+}

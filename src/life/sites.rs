@@ -8,8 +8,9 @@
 
 use super::{contexts, modules, python, say, stack};
 use crate::policy::Conf;
+use crate::report::failure::SiteBytes;
 use crate::report::sites::Sites;
-use crate::report::symbols;
+use crate::report::{holders, symbols};
 use crate::stats::sites::{Frame, Live, Noted, Sample, Sampler, Stack, Table, scale};
 use crate::sync::patiently;
 use parking_lot::Mutex;
@@ -25,6 +26,8 @@ static LIVE: Live = Live::new();
 static TABLE: Mutex<Option<Table>> = Mutex::new(None);
 /// Sites that a report lists by each of its orders.
 const LISTED: usize = 100;
+/// Sites that the record of a failure names.
+const HOLDERS: usize = 3;
 
 thread_local! {
     /// Where the thread is between two samples, and whether it is taking one.
@@ -201,6 +204,18 @@ pub fn listed(noted: &Noted) -> Option<Sites> {
     name(&mut report);
     trim(&mut report);
     Some(report)
+}
+
+/// The places that hold the most memory of a device now; empty where nothing is sampled.
+pub fn holding(device: u32) -> Vec<SiteBytes> {
+    let mut noted = [Noted::default(); HOLDERS];
+    let count = top_live(device, &mut noted);
+    let place = |noted: &Noted| {
+        let sites = listed(noted)?;
+        let place = holders::place(&sites, sites.sites.first()?);
+        Some(SiteBytes { bytes: noted.live_bytes, place })
+    };
+    noted[..count].iter().filter_map(place).collect()
 }
 
 /// What the report says of a device; `None` where nothing was sampled.

@@ -13,7 +13,6 @@ const PAGE: u64 = 2 << 20;
 const SIZES_SAID: usize = 4;
 
 /// What else there is to know of a moment at which a request failed. The figures are those of all pools of the device.
-/// Where call sites of what is live are known, they belong here, beside `live_sizes`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Circumstances {
     /// Seconds since the library was loaded.
@@ -32,6 +31,9 @@ pub struct Circumstances {
     pub live_blocks: u64,
     /// The sizes that the most of that was in, as the program had asked for them, largest sum first.
     pub live_sizes: Vec<SizeCount>,
+    /// The places that had allocated the most of it, by estimate, where allocations are sampled (`sites`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub live_sites: Vec<SiteBytes>,
     /// Stretches of free memory.
     pub free_pieces: u64,
     /// Bytes of the whole pages of 2 MiB among them: what an expandable range could have put together.
@@ -48,6 +50,21 @@ pub struct SizeCount {
     pub bytes: u64,
     /// How many.
     pub count: u64,
+}
+
+/// What a place that allocates held.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SiteBytes {
+    /// Bytes, by estimate.
+    pub bytes: u64,
+    /// The innermost frames that tell it from others.
+    pub place: String,
+}
+
+/// Who held what was in use, a line each; nothing where allocations were not sampled.
+pub fn holders(told: &Circumstances) -> Vec<String> {
+    let line = |site: &SiteBytes| format!("{} held by {}", human(site.bytes), printable(&site.place));
+    told.live_sites.iter().map(line).collect()
 }
 
 /// What could have been added to the pool at that moment, under the cap and by the device.
@@ -137,6 +154,7 @@ pub fn message(device: &DeviceReport, oom: &OomMoment, config: &[Setting]) -> Ve
     ));
     if let Some(told) = oom.circumstances.as_ref().filter(|told| told.live_blocks > 0) {
         lines.push(format!("  in use: {}", live(told, SIZES_SAID)));
+        lines.extend(holders(told).iter().map(|held| format!("    {held}")));
     }
     if oom.kind == POOL && oom.free_bytes > 0 {
         let pieces = oom.circumstances.as_ref().map_or(0, |told| told.free_pieces);

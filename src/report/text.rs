@@ -104,6 +104,9 @@ fn device_lines(out: &mut String, report: &Report, device: &DeviceReport, advice
                         failure::live(told, SIZES_SHOWN)
                     ),
                 );
+                for held in failure::holders(told) {
+                    line(out, "", &held);
+                }
             }
             for obstacle in failure::obstacles(device, oom) {
                 line(out, "", &obstacle);

@@ -258,6 +258,7 @@ fn failed(device: &DeviceReport, oom: &OomMoment) -> Oom {
         about.insert(0, format!("Asked by {}.", failure::who(told)));
         if told.live_blocks > 0 {
             about.insert(1, format!("In use: {}.", failure::live(told, usize::MAX)));
+            about.extend(failure::holders(told));
         }
     }
     let enough = oom.sufficient_limit_bytes;
