@@ -8,6 +8,7 @@
 #
 # Environment:
 #   GPUCACHE_LIB         the library; default target/release/libgpucache.so, built with cargo if missing
+#   GPUCACHE_TOOL        the tool; default: gpucache beside the library
 #   GPUCACHE_UNSAFE_LIB  a build with --features unsafe-no-barrier, to show that `race` can fail (optional)
 #   GPUCACHE_GPU_OUT     folder for programs, logs and reports; default target/gpu
 #   GPUCACHE_GPU_ARCH    nvcc's -arch; default that of the first GPU
@@ -23,6 +24,8 @@ programs=$root/tests/gpu
 . "$programs/steps_more.sh"
 # shellcheck source=tests/gpu/steps_expandable.sh
 . "$programs/steps_expandable.sh"
+# shellcheck source=tests/gpu/steps_watch.sh
+. "$programs/steps_watch.sh"
 
 # name, seconds on an H200, programs to compile (comma-separated, - for none), what it shows
 table='
@@ -59,6 +62,13 @@ mapping-facts    10  mapping        what expandable segments take for granted of
 expandable-race  45  race           the races again with expandable segments
 expandable-torch 90  -              PyTorch without its cache on expandable segments: same results, less memory
 expandable-graph 30  -              graph capture and replay in PyTorch on expandable segments
+doctor           3   -              gpucache doctor on a real driver
+watch-torch      40  -              PyTorch under gpucache run: top, ctl, report while it runs; page, snapshot, trace
+watch-cupy       25  -              the same of CuPy
+watch-jax        30  -              the same of JAX
+watch-killed     10  -              a killed process leaves a report
+watch-api        10  -              the functions for programs, from Python
+watch-cost       60  -              history and sampled call sites cost a training step less than 2 %
 multi-gpu        120 peers          two GPUs: peer copies, peer access, DataParallel, NCCL (skipped with one)
 '
 field() { awk -v step="$1" -v at="$2" '$1 == step { print $at }' <<<"$table"; }
@@ -82,12 +92,13 @@ steps=$(for step in $all; do
 done)
 
 library=${GPUCACHE_LIB:-$root/target/release/libgpucache.so}
+tool=${GPUCACHE_TOOL:-$(dirname "$library")/gpucache}
 unsafe_library=${GPUCACHE_UNSAFE_LIB-}
 out=${GPUCACHE_GPU_OUT:-$root/target/gpu}
 arch=${GPUCACHE_GPU_ARCH-}
 python=${PYTHON:-python3}
 # Nothing of the caller's settings may decide a comparison, and the library warns of variables that it does not know.
-unset LD_PRELOAD GPUCACHE_GPU_OUT GPUCACHE_GPU_ARCH GPUCACHE_LIB GPUCACHE_UNSAFE_LIB GPUCACHE_CONF GPUCACHE_REPORT GPUCACHE_LOG GPUCACHE_DISABLE
+unset LD_PRELOAD GPUCACHE_GPU_OUT GPUCACHE_GPU_ARCH GPUCACHE_LIB GPUCACHE_TOOL GPUCACHE_UNSAFE_LIB GPUCACHE_CONF GPUCACHE_REPORT GPUCACHE_LOG GPUCACHE_DISABLE
 unset GPUCACHE_PROM GPUCACHE_ALERT_FILE
 unset PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF PYTORCH_NO_CUDA_MEMORY_CACHING
 unset XLA_PYTHON_CLIENT_PREALLOCATE XLA_PYTHON_CLIENT_ALLOCATOR XLA_PYTHON_CLIENT_MEM_FRACTION XLA_CLIENT_MEM_FRACTION

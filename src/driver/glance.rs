@@ -7,7 +7,7 @@ use super::server::{Inner, Server};
 use crate::stats::{Counts, SizeHistogram};
 use crate::sync::patiently;
 use parking_lot::MutexGuard;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Figures that a pool leaves behind whenever it polls or seals, and whenever it grows or shrinks. Threads' caches serve
 /// without it: what they have counted is in what is left, and they have it left once in so many frees.
@@ -19,8 +19,9 @@ pub struct Glance {
     frees: AtomicU64,
     hits: AtomicU64,
     largest_free: AtomicU64,
-    /// When they were left, by the books' clock.
+    /// When they were left, by the books' clock, and how often that has been put off since.
     noted_at: AtomicU64,
+    put_off: AtomicU32,
 }
 
 /// Those figures as read. Each is exact as of some moment; they need not be of the same one.
@@ -43,8 +44,10 @@ pub struct Glimpse {
 /// How often the lock is tried: a holder is done within a few dozen nanoseconds, unless it does not run.
 const TRIES: u32 = 200;
 
-/// Nanoseconds between two times that figures are left although nothing rare has happened: nobody looks more often.
+/// Nanoseconds between two times that figures are left although nothing rare has happened, for nobody looks more often; and how
+/// often it is put off for that reason, for each thread, because a process may be killed at any time.
 const NOTE_EVERY: u64 = 4_000_000;
+const PUT_OFF: u32 = 7;
 
 impl<G: Gpu> Server<G> {
     /// Leaves the figures of now if that has not been done for a while, under the pool's lock, which is given up.
@@ -54,8 +57,12 @@ impl<G: Gpu> Server<G> {
         let recent = now.wrapping_sub(noted_at.load(Ordering::Relaxed)) < NOTE_EVERY;
         // Above a cap that has been lowered, whoever hears of it gives back what has become idle.
         if recent && account.in_use() <= account.limit_bytes() {
-            return false;
+            let put_off = self.glance.put_off.fetch_add(1, Ordering::Relaxed);
+            if put_off < PUT_OFF * self.caches.threads().max(1) {
+                return false;
+            }
         }
+        self.glance.put_off.store(0, Ordering::Relaxed);
         noted_at.store(now, Ordering::Relaxed);
         self.note(&lock());
         true

@@ -70,7 +70,8 @@ pub struct Cache {
     conflicts: [AtomicU32; LARGE],
     /// What its thread has put away.
     pub(super) depots: Depots,
-    rings: [Ring; RINGS],
+    // Apart, and made there one by one: the thread may have a small stack.
+    rings: Box<[Ring; RINGS]>,
 }
 
 /// What a cache has for a request.
@@ -112,7 +113,9 @@ impl Cache {
     // No part of the frame of a thread's first allocation, which goes on from there.
     #[inline(never)]
     pub(super) fn new(number: u32, owner: u32, index: &'static Index) -> Box<Cache> {
-        let rings = std::array::from_fn(|ring| Ring::new(number, ring as u32 * CELLS, CELLS));
+        let rings: Box<[Ring]> =
+            (0..RINGS as u32).map(|ring| Ring::new(number, ring * CELLS, CELLS)).collect();
+        let Ok(rings) = rings.try_into() else { unreachable!("as many as that") };
         Box::new(Cache {
             owner,
             taken: AtomicBool::new(true),

@@ -1,0 +1,114 @@
+# shellcheck shell=bash
+# Steps of scripts/gpu.sh that look at programs while they run and afterwards: the tool, the live file, the history, the
+# functions for programs. Sourced after steps.sh, whose functions they use.
+# shellcheck disable=SC2154
+
+# tool NAME ARGUMENTS…: the tool's output to LOGS/STEP.NAME.{out,err}; gives its status.
+tool() {
+    local name=$1
+    shift
+    echo "+ $tool $*"
+    GPUCACHE_LIB=$library timeout -k 5 60 "$tool" "$@" >"$logs/$step.$name.out" 2>"$logs/$step.$name.err"
+}
+asks() {
+    local name=$1
+    tool "$@" || fail "gpucache $2: status $?: $(tail -n 3 "$logs/$step.$name.err")"
+}
+need_tool() { [ -x "$tool" ] || skip "no tool at $tool; build it with 'cargo build --release' or set GPUCACHE_TOOL"; }
+
+# watched NAME COMMAND…: runs it under the tool with everything on, asks it while it runs, and looks at what it leaves.
+watched() {
+    local name=$1 page=$out/$step.$1.html json=$reports/$step.$1.json pid shown=0 answered=0 tries
+    shift
+    rm -f "$page" "$json" "$out/$step.$name.go"
+    GPUCACHE_LIB=$library timeout -k 5 "${limit:-90}" "$tool" run --conf history:20000,sites:8MiB --report "$json" --html "$page" \
+        -- "$@" >"$logs/$step.$name.out" 2>"$logs/$step.$name.err" &
+    local job=$!
+    for tries in {1..120}; do
+        sleep 0.25
+        kill -0 $job 2>/dev/null || break
+        pid=$(pgrep -n -f "$(basename "$2")" || true)
+        tool "$name.top" top --once --json || true
+        grep -q '"reserved_bytes": *[1-9]' "$logs/$step.$name.top.out" || continue
+        shown=1
+        pid=$("$python" "$programs/watched.py" pid "$logs/$step.$name.top.out") || continue
+        tool "$name.ctl" ctl "$pid" reset-peak && answered=1
+        tool "$name.now" report "$pid" && break
+    done
+    wait $job || fail "$name: status $?: $(tail -n 5 "$logs/$step.$name.err")"
+    [ $shown = 1 ] || fail "$name: gpucache top never showed it"
+    [ $answered = 1 ] || fail "$name: gpucache ctl got no answer ($(cat "$logs/$step.$name.ctl.err"))"
+    grep -q 'reserved' "$logs/$step.$name.now.out" || fail "$name: no report while it ran"
+    asks "$name.viz" report "$json" --memory-viz "$out/$step.$name.pickle"
+    asks "$name.trace" report "$json" --trace "$out/$step.$name.trace.json"
+    asks "$name.leaks" report "$json" --leaks
+    bare "$name.check" -- "$python" "$programs/watched.py" check "$json" "$page" "$out/$step.$name.pickle" "$out/$step.$name.trace.json"
+    echo "fact [$name] $(value "$name.check" summary | tr _ ' ')"
+}
+
+step_doctor() {
+    need_tool
+    asks doctor doctor "$(command -v "$python")"
+    sed 's/^/fact /' "$logs/$step.doctor.out" | head -n 20
+    pass "$(grep -c '^ok' "$logs/$step.doctor.out") checks are good, for $(basename "$(command -v "$python")")"
+}
+
+step_watch_torch() {
+    need_tool
+    need torch
+    local limit=90
+    watched torch env PYTORCH_NO_CUDA_MEMORY_CACHING=1 "$python" "$programs/torch_jobs.py" gpt:30
+    pass "$(value torch.check summary | tr _ ' ')"
+}
+
+step_watch_cupy() {
+    need_tool
+    need cupy
+    local limit=90
+    watched cupy "$python" "$programs/watched.py" cupy
+    pass "$(value cupy.check summary | tr _ ' ')"
+}
+
+step_watch_jax() {
+    need_tool
+    need jax
+    local limit=90
+    watched jax env XLA_PYTHON_CLIENT_PREALLOCATE=false "$python" "$programs/watched.py" jax
+    pass "$(value jax.check summary | tr _ ' ')"
+}
+
+# A process that is killed leaves a report all the same.
+step_watch_killed() {
+    need_tool
+    need torch
+    local limit=60 pid
+    run killed "$library" PYTORCH_NO_CUDA_MEMORY_CACHING=1 -- "$python" "$programs/watched.py" killed && fail "it was not killed"
+    pid=$(value killed pid)
+    asks report report "$pid"
+    grep -q 'killed' "$logs/$step.report.out" || fail "the report does not say that it was killed"
+    grep -q '3.00 GiB' "$logs/$step.report.out" || fail "the report lacks what was held: $(grep 'at the end' "$logs/$step.report.out")"
+    pass "a report of process $pid from its live file: $(grep -o 'at the end .*' "$logs/$step.report.out")"
+}
+
+# The functions for programs, from Python, in a process with PyTorch.
+step_watch_api() {
+    need torch
+    local limit=60
+    with api PYTORCH_NO_CUDA_MEMORY_CACHING=1 "PYTHONPATH=$root/python" -- "$python" "$programs/watched.py" api
+    [ "$(value api RESULT)" = good ] || fail "$(cat "$logs/$step.api.out")"
+    pass "figures, phases, peaks, a lowered cap and an emptied cache agree with PyTorch's tensors"
+}
+
+# What it costs to be watched: the same steps with everything off and on, in turns.
+step_watch_cost() {
+    need torch
+    local limit=60 times off=1e9 on=1e9 text job=("$python" "$programs/torch_jobs.py" gpt:12)
+    for times in 1 2 3; do
+        with "off$times" PYTORCH_NO_CUDA_MEMORY_CACHING=1 -- "${job[@]}"
+        with "on$times" PYTORCH_NO_CUDA_MEMORY_CACHING=1 GPUCACHE_CONF=history:20000,sites:True -- "${job[@]}"
+        off=$(better "$off" "$(value "off$times" TIME 4)") on=$(better "$on" "$(value "on$times" TIME 4)")
+    done
+    text="ms a step: $off without, $on with history and sites ($(calc "100 * ($on / $off - 1)" %.1f) %)"
+    holds "$on <= 1.02 * $off" && pass "$text"
+    fail "$text: more than 2 %"
+}
