@@ -114,17 +114,23 @@ impl Caches {
     }
 
     fn deposit(&self, cache: &Cache, ring: usize, cells: u32) -> Option<Batch> {
+        self.put_away(cache, ring, || cache.remove(ring, cells))
+    }
+
+    /// Puts what `take` takes out of a ring into a depot, or returns it.
+    pub(super) fn put_away(&self, cache: &Cache, ring: usize, take: impl FnOnce() -> Batch) -> Option<Batch> {
         // Under the depot's lock before any block is taken: a clearing that has not begun waits for it.
         let mut depot = cache.depots.of(ring);
         if depot.is_full() {
             drop(depot);
             depot = self.depots.of(ring);
         }
-        let batch = cache.remove(ring, cells);
+        // Asked before as well: a clearing that is past this depot may be over once the blocks are out of the ring.
+        let clearing = self.clearings.load(Ordering::SeqCst) & 1 == 1;
+        let batch = take();
         if batch.is_empty() {
             return None;
         }
-        let clearing = self.clearings.load(Ordering::SeqCst) & 1 == 1;
         if clearing || !self.index.cached.reserve(batch.bytes()) {
             return Some(batch);
         }
