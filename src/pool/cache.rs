@@ -236,6 +236,12 @@ impl Cache {
         true
     }
 
+    /// Bytes that it may hold.
+    #[cfg(test)]
+    pub(super) fn granted(&self) -> u64 {
+        load(&self.granted)
+    }
+
     /// How many objects the heap may add to the ring for `need`, at most `most`; with the ring.
     fn vacancy(&self, need: u64, most: u32) -> Option<(&Ring, u64, u32)> {
         let (ring, size) = self.ring_for(need).filter(|(ring, _)| *ring < CLASSES)?;
@@ -456,6 +462,11 @@ impl Cached {
     pub fn reserve(&self, bytes: u64) -> bool {
         let add = |held: u64| held.checked_add(bytes).filter(|held| *held <= TOTAL);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+    }
+
+    #[cfg(test)]
+    pub fn bytes(&self) -> u64 {
+        load(&self.0)
     }
 
     pub fn release(&self, bytes: u64) {

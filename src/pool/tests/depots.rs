@@ -1,6 +1,6 @@
 //! What threads put away, beside others that take it back or end its heap.
 
-use super::super::{Caches, Epoch, Fit, Freed, Heap, Popped, Rules};
+use super::super::{Caches, Drain, Epoch, Fit, Freed, Heap, Popped, Rules};
 use super::cached::Run;
 use super::{MIB, index};
 use std::time::Duration;
@@ -47,4 +47,37 @@ fn what_is_put_away_during_a_clearing_does_not_outlive_it() {
     });
     assert!(!caches.refill(cache, 512, OVER), "blocks of a heap that is no more are in a depot");
     assert_eq!(cache.pop(512, 512, OVER), Popped::Empty);
+}
+
+/// The cells of a ring whose blocks were drained make room for a batch, and are none themselves.
+#[test]
+fn what_comes_from_a_depot_is_never_nothing() {
+    let mut run = Run::new();
+    for _ in 0..410 {
+        run.alloc(0, 2048);
+    }
+    let cache = run.cache(0);
+    run.epoch = 6;
+    for _ in 0..10 {
+        run.free(0, 0);
+    }
+    run.drain(Drain::All);
+    run.epoch = 5;
+    for _ in 0..400 {
+        run.free(1, 0);
+    }
+    run.retired = 5;
+    let mut got = 0;
+    loop {
+        match cache.pop(2048, 2048, run.retired) {
+            Popped::Block(_) => got += 1,
+            _ if run.caches.refill(cache, 2048, run.retired) => {
+                assert!(matches!(cache.pop(2048, 2048, run.retired), Popped::Block(_)), "nothing came");
+                got += 1;
+            }
+            _ => break,
+        }
+    }
+    assert!(got > 200, "{got} of the other thread's");
+    assert!(run.caches.are_counted());
 }
