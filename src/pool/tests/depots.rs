@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::super::{Cache, Caches, Claim, Drain, Epoch, Fit, Freed, Heap, Popped, Rules};
+use super::super::{Cache, Caches, Drain, Epoch, Fit, Freed, Heap, Popped, Rules};
 use super::cached::Run;
 use super::{MIB, index};
 
@@ -96,7 +96,7 @@ fn threads_that_put_away_beside_drains_share_nothing_and_leave_nothing_behind() 
     let index = index();
     let heap = Mutex::new(Heap::new(3, index, Rules::default()));
     let caches: &'static Caches = Box::leak(Box::new(Caches::new(3, index)));
-    assert!(heap.lock().add_region(1 << 40, 512 * MIB));
+    let regions = AtomicU64::new(0);
     let (epoch, retired) = (AtomicU64::new(1), AtomicU64::new(0));
     let holders: Mutex<HashMap<u64, Option<Epoch>>> = Mutex::default();
     let (refills, stop) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -114,7 +114,11 @@ fn threads_that_put_away_beside_drains_share_nothing_and_leave_nothing_behind() 
         let addr = addr.unwrap_or_else(|| {
             let mut heap = heap.lock();
             heap.settle(cache);
-            let addr = heap.alloc(bytes, bytes, Fit::Any, over).expect("more than all may have pending");
+            let addr = heap.alloc(bytes, bytes, Fit::Any, over).unwrap_or_else(|| {
+                let addr = (1 << 40) + regions.fetch_add(1, Ordering::Relaxed) * 64 * MIB;
+                assert!(heap.add_region(addr, 64 * MIB));
+                heap.alloc(bytes, bytes, Fit::Any, over).expect("the new region serves")
+            });
             heap.lend(cache, addr, bytes);
             addr
         });
@@ -134,11 +138,7 @@ fn threads_that_put_away_beside_drains_share_nothing_and_leave_nothing_behind() 
             kept.put(epoch.load(Ordering::SeqCst));
             return;
         }
-        let claim = match index.claim(addr) {
-            Claim::Ask { .. } => heap.lock().claim(addr),
-            decided => decided,
-        };
-        let Claim::Claimed(claimed) = claim else { panic!("{addr:#x} gave {claim:?}") };
+        let claimed = super::claim(&heap.lock(), index, addr).expect("the block is live");
         let batch = caches.relieve(cache, bytes);
         match cache.keep(claimed) {
             Ok(kept) => {
@@ -159,7 +159,9 @@ fn threads_that_put_away_beside_drains_share_nothing_and_leave_nothing_behind() 
                     for round in 0..ROUNDS {
                         let bytes = SIZES[(round + number) % SIZES.len()];
                         let mine: Vec<u64> = (0..10 + round % 70).map(|_| alloc(cache, bytes)).collect();
-                        mine.into_iter().for_each(|addr| free(cache, addr, bytes));
+                        for addr in mine {
+                            free(cache, addr, bytes);
+                        }
                         if round % 5 == number
                             && let Some(batch) = caches.vacate(cache, bytes)
                         {
@@ -190,12 +192,15 @@ fn threads_that_put_away_beside_drains_share_nothing_and_leave_nothing_behind() 
         stop.store(true, Ordering::Relaxed);
         assert_eq!(failed, 0, "what failed is said above");
     });
-    let mut heap = heap.into_inner();
+    assert!(refills.into_inner() > 0, "nothing came back from a depot");
+    nothing_is_left_by_drains_of_each_kind(&mut heap.into_inner(), caches);
+}
+
+fn nothing_is_left_by_drains_of_each_kind(heap: &mut Heap, caches: &Caches) {
     heap.check_with(Some(caches)).unwrap();
     assert!(caches.are_counted());
-    assert!(refills.into_inner() > 0, "nothing came back from a depot");
     for like in SIZES {
-        caches.drain(&mut heap, Drain::Like(like), || 0);
+        caches.drain(heap, Drain::Like(like), || 0);
     }
     assert!(caches.held().is_empty(), "a drain has missed what rests");
     heap.check_with(Some(caches)).unwrap();
