@@ -5,7 +5,7 @@
 //! grant, which it enlarges in steps from what the process has left.
 
 use super::Epoch;
-
+use super::cached::EACH;
 use super::classes::{CLASSES, GRANULE, SMALL_MAX, class, class_of};
 use super::depot::{Batch, Depots};
 use super::heap::Heap;
@@ -19,9 +19,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Blocks up to this size are cached.
 pub const CACHED_MAX: u64 = 1 << 20;
-/// Bytes that the caches of the process may hold together, and one of them.
-const TOTAL: u64 = 32 * EACH;
-const EACH: u64 = 32 << 20;
 /// Grants grow by steps of this many bytes.
 const STEP: u64 = 128 << 10;
 
@@ -255,6 +252,12 @@ impl Cache {
         true
     }
 
+    /// Bytes that it may hold.
+    #[cfg(test)]
+    pub(super) fn granted(&self) -> u64 {
+        load(&self.granted)
+    }
+
     /// How many objects the heap may add to the ring for `need`, at most `most`; with the ring.
     fn vacancy(&self, need: u64, most: u32) -> Option<(&Ring, u64, u32)> {
         let (ring, size) = self.ring_for(need).filter(|(ring, _)| *ring < CLASSES)?;
@@ -466,24 +469,5 @@ impl Heap {
             lent += size;
         });
         cache.grow(lent);
-    }
-}
-
-/// Bytes that caches hold by grant, and the depots by content.
-#[derive(Default)]
-pub(super) struct Cached(AtomicU64);
-
-impl Cached {
-    pub const fn new() -> Cached {
-        Cached(AtomicU64::new(0))
-    }
-
-    pub fn reserve(&self, bytes: u64) -> bool {
-        let add = |held: u64| held.checked_add(bytes).filter(|held| *held <= TOTAL);
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
-    }
-
-    pub fn release(&self, bytes: u64) {
-        self.0.fetch_sub(bytes, Ordering::Relaxed);
     }
 }

@@ -114,17 +114,23 @@ impl Caches {
     }
 
     fn deposit(&self, cache: &Cache, ring: usize, cells: u32) -> Option<Batch> {
+        self.put_away(cache, ring, || cache.remove(ring, cells))
+    }
+
+    /// Puts what `take` takes out of a ring into a depot, or returns it.
+    pub(super) fn put_away(&self, cache: &Cache, ring: usize, take: impl FnOnce() -> Batch) -> Option<Batch> {
         // Under the depot's lock before any block is taken: a clearing that has not begun waits for it.
         let mut depot = cache.depots.of(ring);
         if depot.is_full() {
             drop(depot);
             depot = self.depots.of(ring);
         }
-        let batch = cache.remove(ring, cells);
+        // Asked before as well: a clearing that is past this depot may be over once the blocks are out of the ring.
+        let clearing = self.clearings.load(Ordering::SeqCst) & 1 == 1;
+        let batch = take();
         if batch.is_empty() {
             return None;
         }
-        let clearing = self.clearings.load(Ordering::SeqCst) & 1 == 1;
         if clearing || !self.index.cached.reserve(batch.bytes()) {
             return Some(batch);
         }
@@ -164,7 +170,9 @@ impl Caches {
             let batch = cache.remove(ring, u32::MAX);
             // Some of it may have been drained meanwhile.
             self.index.cached.release(waiting - batch.bytes());
-            depot.put(batch);
+            if !batch.is_empty() {
+                depot.put(batch);
+            }
         }
         // Under the depot's lock, which a clearing takes first: nobody else has these records.
         let stocked = cache.stock(ring, depot.at(at));
@@ -276,6 +284,15 @@ impl Caches {
         let mut sizes = SizeHistogram::default();
         self.all().for_each(|cache| sizes.merge(&cache.tally.sizes()));
         sizes
+    }
+
+    /// Whether what the index counts as cached is what these caches have been granted and their depots hold; for checks of an
+    /// index that has no other caches, while nothing else happens.
+    #[cfg(test)]
+    pub(super) fn are_counted(&self) -> bool {
+        let mut bytes: u64 = self.all().map(Cache::granted).sum();
+        self.all_depots().for_each(|depots| depots.each(|batch| bytes += batch.bytes()));
+        self.index.cached.bytes() == bytes
     }
 
     /// Every record that a cache or the depot holds, with duplicates if there are any; for checks, while nothing else happens.

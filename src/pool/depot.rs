@@ -140,11 +140,20 @@ impl Open<'_> {
     }
 
     pub fn take_all(&mut self) -> Depot {
-        self.depots.stocked.fetch_and(!(1 << self.ring), Ordering::Release);
+        self.unmark();
         std::mem::take(&mut self.depot)
     }
 
     pub fn remove(&mut self, at: usize) -> Option<Batch> {
-        self.depot.remove(at)
+        let batch = self.depot.remove(at);
+        if self.depot.is_empty() {
+            // Nobody takes the lock for nothing: that of a heap's depot is many threads'.
+            self.unmark();
+        }
+        batch
+    }
+
+    fn unmark(&self) {
+        self.depots.stocked.fetch_and(!(1 << self.ring), Ordering::Release);
     }
 }

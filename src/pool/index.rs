@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::Apart;
 use parking_lot::RwLock;
 
-use super::cache::Cached;
+use super::cached::Cached;
 use super::classes::{CELL, CLASSES, class};
 use super::record::{Arena, Id, NONE, Place, Record};
 

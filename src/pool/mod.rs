@@ -30,6 +30,7 @@
 
 mod bins;
 mod cache;
+mod cached;
 mod caches;
 mod check;
 mod classes;

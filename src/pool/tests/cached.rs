@@ -214,6 +214,7 @@ impl Run {
 
     fn check(&self) {
         self.heap.check_with(Some(self.caches)).unwrap();
+        assert!(self.caches.are_counted());
         let mut usage = self.heap.usage();
         self.caches.add_to(&mut usage);
         assert_eq!(usage.requested.current, self.live.iter().map(|(_, bytes, _)| bytes).sum::<u64>());

@@ -5,6 +5,7 @@ mod bounds;
 mod cached;
 mod cases;
 mod claims;
+mod depots;
 mod random;
 mod range;
 
