@@ -58,7 +58,7 @@ impl<G: Gpu> Server<G> {
         // Above a cap that has been lowered, whoever hears of it gives back what has become idle.
         if recent && account.in_use() <= account.limit_bytes() {
             let put_off = self.glance.put_off.fetch_add(1, Ordering::Relaxed);
-            if put_off < PUT_OFF * self.caches.threads().max(1) {
+            if put_off < PUT_OFF * self.caches.most_threads().max(1) {
                 return false;
             }
         }

@@ -9,8 +9,9 @@ use super::cached::EACH;
 use super::classes::{CLASSES, GRANULE, SMALL_MAX, class, class_of};
 use super::depot::{Batch, Depots};
 use super::heap::Heap;
-use super::index::{Claimed, Index};
-use super::record::{Arena, Id, Place};
+use super::index::Index;
+use super::kept::SEAL_EVERY;
+use super::record::{Arena, Place};
 use super::ring::{CELLS, Next, Ring};
 use super::tally::Tally;
 use parking_lot::Mutex;
@@ -33,10 +34,6 @@ const PATIENCE: u32 = 16;
 /// Objects taken from the heap at once when a ring is empty.
 pub(super) const LENT: u32 = 16;
 
-/// Frees between two seals: larger blocks, of which fewer go round, count for more.
-const SEAL_EVERY: u32 = 32;
-const WEIGHTS: [(u64, u32); 2] = [(SMALL_MAX, 1), (512 << 10, 2)];
-const LAST_WEIGHT: u32 = 4;
 /// Allocations between two looks at the sealed epochs once a look was in vain.
 const POLL_EVERY: u32 = 16;
 
@@ -46,21 +43,21 @@ const _: () = assert!(RINGS as u32 * CELLS <= 1 << Place::CELL_BITS, "every cell
 /// The cache of one thread for one heap. All but [`Cache::owner`] is for the thread that has it.
 #[repr(align(128))]
 pub struct Cache {
-    owner: u32,
+    pub(super) owner: u32,
     /// Whether a thread has it.
     pub(super) taken: AtomicBool,
-    index: &'static Index,
+    pub(super) index: &'static Index,
     /// The next in the list of its thread's caches.
     next: Mutex<Option<&'static Cache>>,
     bytes: AtomicU64,
     granted: AtomicU64,
-    to_seal: AtomicU32,
+    pub(super) to_seal: AtomicU32,
     to_poll: AtomicU32,
     /// Times that a block came into a ring above the classes, and how many of them the last drain of those rings saw.
     arrivals: AtomicU32,
     drained: AtomicU32,
     /// The epoch at which this thread would have sealed last; 0 before.
-    seen_epoch: AtomicU64,
+    pub(super) seen_epoch: AtomicU64,
     pub(super) tally: Tally,
     /// Exact sizes, and how often another size has met them.
     sizes: [AtomicU64; LARGE],
@@ -68,7 +65,7 @@ pub struct Cache {
     /// What its thread has put away.
     pub(super) depots: Depots,
     // Apart, and made there one by one: the thread may have a small stack.
-    rings: Box<[Ring; RINGS]>,
+    pub(super) rings: Box<[Ring; RINGS]>,
 }
 
 /// What a cache has for a request.
@@ -82,27 +79,7 @@ pub enum Popped {
     Empty,
 }
 
-/// A block that its free has put into a cache, all but the epoch: [`Kept::put`] must follow.
-#[must_use = "the block leaks unless it is put"]
-pub struct Kept<'a> {
-    cache: &'a Cache,
-    ring: usize,
-    id: Id,
-    size: u64,
-    requested: u64,
-}
-
-/// What came of a free that tried a cache first.
-pub enum Freed<'a> {
-    /// A cache has the block.
-    Kept(Kept<'a>),
-    /// The free has the block.
-    Claimed(Claimed),
-    /// Nothing was done.
-    No,
-}
-
-fn load(figure: &AtomicU64) -> u64 {
+pub(super) fn load(figure: &AtomicU64) -> u64 {
     figure.load(Ordering::Relaxed)
 }
 
@@ -141,6 +118,9 @@ impl Cache {
 
     /// Leaves the cache, with what is in it, to whichever thread asks for one next.
     pub fn leave(&self) {
+        let unused = load(&self.granted) - load(&self.bytes);
+        self.granted.store(load(&self.bytes), Ordering::Relaxed);
+        self.index.cached.release(unused);
         self.taken.store(false, Ordering::Release);
     }
 
@@ -172,7 +152,7 @@ impl Cache {
     }
 
     /// The ring that a block of `size` bytes, at most [`CACHED_MAX`], may go to.
-    fn ring_of(&self, size: u64) -> Option<usize> {
+    pub(super) fn ring_of(&self, size: u64) -> Option<usize> {
         if size <= SMALL_MAX {
             // A block in a hole may be of a size that no class has.
             let number = class_of(size);
@@ -230,13 +210,13 @@ impl Cache {
     }
 
     #[inline]
-    fn grow(&self, bytes: u64) {
+    pub(super) fn grow(&self, bytes: u64) {
         self.bytes.store(load(&self.bytes) + bytes, Ordering::Relaxed);
     }
 
     /// Whether `bytes` more may be cached.
     #[inline]
-    fn has_room(&self, bytes: u64) -> bool {
+    pub(super) fn has_room(&self, bytes: u64) -> bool {
         load(&self.bytes) + bytes <= load(&self.granted) || self.ask(bytes)
     }
 
@@ -283,7 +263,7 @@ impl Cache {
     }
 
     #[inline]
-    fn arrived(&self, ring: usize) {
+    pub(super) fn arrived(&self, ring: usize) {
         if ring >= CLASSES {
             self.arrivals.store(self.arrivals.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
         }
@@ -322,21 +302,6 @@ impl Cache {
         })
     }
 
-    /// Keeps a block that a free has claimed, if there is room for it now. By the cache's thread.
-    ///
-    /// # Errors
-    /// The block is still the free's.
-    pub fn keep(&self, claimed: Claimed) -> Result<Kept<'_>, Claimed> {
-        let (id, size, requested) = (claimed.id, claimed.size(), claimed.requested());
-        let ring = self.ring_of(size).filter(|ring| !self.rings[*ring].is_full() && self.has_room(size));
-        match ring {
-            Some(ring) if self.rings[ring].accept_claimed(self.index.arena.get(id), claimed.addr) => {
-                Ok(Kept { cache: self, ring, id, size, requested })
-            }
-            _ => Err(claimed),
-        }
-    }
-
     /// Which ring to make room in after a block of `size` bytes, at most [`CACHED_MAX`], found none, and how many cells: half of
     /// a full ring; all of one that has kept another size waiting for long.
     pub(super) fn crowded(&self, size: u64) -> Option<(usize, u32)> {
@@ -369,86 +334,6 @@ impl Cache {
 
     pub(super) fn rings(&self, which: Range<usize>) -> impl Iterator<Item = &Ring> {
         self.rings[which].iter()
-    }
-}
-
-impl Index {
-    /// Takes the live block that starts at `addr` from the program into the calling thread's cache of the block's heap,
-    /// which `cache_of` looks up by that heap's number. Of several racing frees of one block exactly one gets it. Without
-    /// room, or where the block is not found at once, nothing is done: [`Index::claim`] decides.
-    #[inline(always)]
-    pub fn keep<'a>(&self, addr: u64, cache_of: impl FnOnce(u32) -> Option<&'a Cache>) -> Freed<'a> {
-        let (id, record, class_of_slab) = self.candidate(addr);
-        // Hints, until the exchange has proved that the block is live, and another look that it is still that one.
-        let (owner, size) = (record.owner(), record.size());
-        if size > CACHED_MAX {
-            return if record.claim(addr) {
-                Freed::Claimed(Claimed::new(id, addr, record))
-            } else {
-                Freed::No
-            };
-        }
-        let Some(cache) = cache_of(owner) else { return Freed::No };
-        let ring = match class_of_slab {
-            Some(number) if u64::from(class(number).size) == size => number,
-            Some(_) => return Freed::No,
-            None => match cache.ring_of(size) {
-                Some(ring) => ring,
-                None => return Freed::No,
-            },
-        };
-        let Some(cells) = cache.rings.get(ring) else { return Freed::No };
-        if cells.is_full() || !cache.has_room(size) || !cells.accept(record, addr) {
-            return Freed::No;
-        }
-        if record.owner() != owner || record.size() != size {
-            return self.keep_not(addr, id, cells);
-        }
-        Freed::Kept(Kept { cache, ring, id, size, requested: record.requested() })
-    }
-
-    #[cold]
-    fn keep_not<'a>(&self, addr: u64, id: Id, ring: &Ring) -> Freed<'a> {
-        let record = self.arena.get(id);
-        if ring.reject(record, addr) { Freed::Claimed(Claimed::new(id, addr, record)) } else { Freed::No }
-    }
-}
-
-impl Kept<'_> {
-    /// Number of the heap that the block belongs to.
-    #[inline]
-    pub fn owner(&self) -> u32 {
-        self.cache.owner
-    }
-
-    /// Bytes of the block, and of what the program had asked for.
-    #[inline(always)]
-    pub fn sizes(&self) -> (u64, u64) {
-        (self.size, self.requested)
-    }
-
-    /// The block can be handed out again once `epoch`, which is read now, is over. After so many frees of this thread, says
-    /// whether to seal: if nobody has sealed meanwhile.
-    #[inline(always)]
-    pub fn put(self, epoch: Epoch) -> Option<bool> {
-        let Kept { cache, ring, id, size, requested } = self;
-        cache.rings[ring].publish(id, epoch);
-        cache.arrived(ring);
-        cache.grow(size);
-        cache.tally.free(size, requested);
-        let weight =
-            WEIGHTS.iter().find(|(upto, _)| size <= *upto).map_or(LAST_WEIGHT, |(_, weight)| *weight);
-        let left = cache.to_seal.load(Ordering::Relaxed);
-        if left > weight {
-            cache.to_seal.store(left - weight, Ordering::Relaxed);
-            return None;
-        }
-        cache.to_seal.store(SEAL_EVERY, Ordering::Relaxed);
-        let seen = load(&cache.seen_epoch);
-        let due = seen == epoch || seen == 0;
-        // The seal that is due ends this epoch.
-        cache.seen_epoch.store(if due { epoch + 1 } else { epoch }, Ordering::Relaxed);
-        Some(due)
     }
 }
 

@@ -201,7 +201,7 @@ impl Caches {
         for depots in self.all_depots() {
             let wanted = depots.stocked() >> rings.start;
             for ring in rings.clone().filter(|ring| wanted >> (ring - rings.start) & 1 == 1) {
-                for batch in self.empty(depots, ring) {
+                for batch in self.empty(depots, ring, which == Drain::All) {
                     heap.take_batch(&batch);
                 }
             }
@@ -213,8 +213,8 @@ impl Caches {
     }
 
     /// Everything out of one depot.
-    fn empty(&self, depots: &Depots, ring: usize) -> VecDeque<Batch> {
-        let batches = depots.empty(ring);
+    fn empty(&self, depots: &Depots, ring: usize, patient: bool) -> VecDeque<Batch> {
+        let batches = depots.empty(ring, patient);
         self.index.cached.release(batches.iter().map(Batch::bytes).sum());
         batches
     }
@@ -264,9 +264,14 @@ impl Caches {
         (usage.requested.recent, usage.allocated.recent)
     }
 
-    /// Threads that have had a cache at the same time.
-    pub fn threads(&self) -> u32 {
+    /// The most threads that have had a cache at the same time.
+    pub fn most_threads(&self) -> u32 {
         self.made.load(Ordering::Relaxed)
+    }
+
+    /// Threads that have a cache. Asks all caches.
+    pub fn threads(&self) -> u32 {
+        self.all().filter(|cache| cache.taken.load(Ordering::Relaxed)).count() as u32
     }
 
     /// Allocations that caches have served.

@@ -89,14 +89,14 @@ impl Depots {
         self.stocked.load(Ordering::Acquire)
     }
 
-    /// Everything out of one depot.
-    pub fn empty(&self, ring: usize) -> Depot {
-        // The end of the process may have stopped the thread that has the lock, for good: then the depot is left alone.
+    /// Everything out of one depot. The end of the process may have stopped the thread that has its lock, for good: then, or
+    /// without patience where that thread does not run just now, the depot is left alone.
+    pub fn empty(&self, ring: usize, patient: bool) -> Depot {
         let free = (0..SPINS).find_map(|_| {
             std::hint::spin_loop();
             self.list[ring].try_lock()
         });
-        let depot = free.or_else(|| patiently(&self.list[ring]));
+        let depot = free.or_else(|| if patient { patiently(&self.list[ring]) } else { None });
         depot.map_or_else(Depot::new, |depot| Open { depots: self, ring, depot }.take_all())
     }
 
