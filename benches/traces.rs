@@ -11,214 +11,15 @@
 
 #[path = "common/trace.rs"]
 mod trace;
+#[path = "common/player.rs"]
+mod player;
 
 use std::time::Instant;
 
-use gpucache::pool::{
-    CACHED_MAX, Cache, Caches, Claim, Drain, Fit, Freed, Heap, Index, Popped, Rules, SMALL_MAX, cached_need,
-};
+use player::Player;
 use trace::{MODES, Op, TRACES, parse};
 
-/// Requests between two drains for the sake of a tighter fit.
-const SERVED_PER_DRAIN: u64 = 4;
 const TIMED_RUNS: usize = 5;
-
-/// The pool of one run, with its driver and what it cost.
-struct Player {
-    heap: Heap,
-    index: &'static Index,
-    caches: &'static Caches,
-    cache: &'static Cache,
-    lag: u64,
-    spacing: u64,
-    since_wait: u64,
-    since_drain: u64,
-    waited: u64,
-    frees: u64,
-    live: u64,
-    live_peak: u64,
-    next_region: u64,
-    grown: u32,
-    given_back: u32,
-    waits: u32,
-    /// Address and bytes by the trace's number.
-    held: Vec<(u64, u64)>,
-}
-
-impl Player {
-    fn new((lag, spacing): (u64, u64), ids: usize) -> Player {
-        let index: &'static Index = Box::leak(Box::new(Index::new()));
-        let caches: &'static Caches = Box::leak(Box::new(Caches::new(0, index)));
-        Player {
-            heap: Heap::new(0, index, Rules::default()),
-            index,
-            caches,
-            cache: caches.enter().expect("the first cache"),
-            lag,
-            spacing,
-            since_wait: 0,
-            since_drain: 0,
-            waited: 0,
-            frees: 0,
-            live: 0,
-            live_peak: 0,
-            next_region: 0x7f00_0000_0000,
-            grown: 0,
-            given_back: 0,
-            waits: 0,
-            held: vec![(0, 0); ids],
-        }
-    }
-
-    fn retired(&self) -> u64 {
-        self.frees.saturating_sub(self.lag).max(self.waited)
-    }
-
-    fn alloc(&mut self, id: usize, bytes: u64) {
-        self.since_wait += 1;
-        self.since_drain += 1;
-        let addr = self.serve(bytes);
-        self.held[id] = (addr, bytes);
-        self.live += bytes;
-        self.live_peak = self.live_peak.max(self.live);
-    }
-
-    fn drain(&mut self, which: Drain) {
-        let now = self.frees;
-        self.caches.drain(&mut self.heap, which, || now);
-    }
-
-    /// What the server does, but for its locks, and for asking the driver what is over.
-    fn serve(&mut self, bytes: u64) -> u64 {
-        let retired = self.retired();
-        let need = cached_need(bytes);
-        let mut lend = false;
-        if need <= CACHED_MAX {
-            let mut popped = self.cache.pop(need, bytes, retired);
-            if popped == Popped::Empty && self.caches.refill(self.cache, need, retired) {
-                popped = self.cache.pop(need, bytes, retired);
-            }
-            if let Popped::Block(addr) = popped {
-                return addr;
-            }
-            lend = popped == Popped::Empty;
-        }
-        self.heap.settle(self.cache);
-        let mut addr = None;
-        if self.since_wait >= self.spacing && bytes > SMALL_MAX {
-            addr = self.heap.alloc(bytes, bytes, Fit::Tight, retired);
-            if addr.is_none() && need > CACHED_MAX && self.since_drain >= SERVED_PER_DRAIN {
-                self.since_drain = 0;
-                self.drain(Drain::Like(bytes));
-                addr = self.heap.alloc(bytes, bytes, Fit::Tight, retired);
-            }
-            if addr.is_none() && retired < self.frees {
-                self.wait(self.frees);
-            }
-        }
-        let retired = self.retired();
-        if addr.is_none() && need > CACHED_MAX && self.since_drain >= SERVED_PER_DRAIN {
-            addr = self.heap.alloc(bytes, bytes, Fit::Tight, retired);
-            if addr.is_none() {
-                self.since_drain = 0;
-                self.drain(Drain::Like(bytes));
-            }
-        }
-        let addr = addr.or_else(|| self.heap.alloc(bytes, bytes, Fit::Any, retired));
-        let Some(addr) = addr else { return self.miss(bytes) };
-        if lend {
-            self.heap.lend(self.cache, addr, need);
-        }
-        addr
-    }
-
-    fn wait(&mut self, epoch: u64) {
-        self.waits += 1;
-        self.since_wait = 0;
-        self.waited = self.waited.max(epoch);
-    }
-
-    /// What the ladder above the pool does: drain, wait, give idle regions back, grow.
-    #[cold]
-    fn miss(&mut self, bytes: u64) -> u64 {
-        self.drain(Drain::All);
-        let retired = self.retired();
-        if let Some(addr) = self.heap.alloc(bytes, bytes, Fit::Any, retired) {
-            return addr;
-        }
-        if let Some(epoch) = self.heap.epoch_needed(bytes) {
-            self.wait(epoch);
-            if let Some(addr) = self.heap.alloc(bytes, bytes, Fit::Any, epoch) {
-                return addr;
-            }
-        }
-        let growth = self.heap.growth(bytes);
-        let mark = self.heap.usage().reserved.peak;
-        let mut idle = Vec::new();
-        self.heap.idle_regions(&mut idle);
-        idle.sort_unstable_by_key(|idle| (idle.size, idle.addr));
-        for idle in idle {
-            if self.heap.usage().reserved.current + growth.preferred <= mark {
-                break;
-            }
-            self.heap.take_region(idle.addr);
-            self.given_back += 1;
-        }
-        self.grown += 1;
-        assert!(self.heap.add_region(self.next_region, growth.preferred));
-        self.next_region += growth.preferred;
-        self.heap.alloc(bytes, bytes, Fit::Any, 0).expect("the new region serves")
-    }
-
-    fn free(&mut self, id: usize) {
-        let (addr, bytes) = std::mem::take(&mut self.held[id]);
-        self.frees += 1;
-        self.live -= bytes;
-        let cache = self.cache;
-        let claim = match self.index.keep(addr, |_| Some(cache)) {
-            Freed::Kept(kept) => {
-                kept.put(self.frees);
-                return;
-            }
-            Freed::Claimed(claimed) => Claim::Claimed(claimed),
-            Freed::No => match self.index.claim(addr) {
-                Claim::Ask { .. } => self.heap.claim(addr),
-                decided => decided,
-            },
-        };
-        let Claim::Claimed(claimed) = claim else { panic!("{addr:#x} gave {claim:?}") };
-        let batch = self.caches.relieve(cache, claimed.size());
-        self.heap.settle(cache);
-        self.heap.free(claimed, self.frees);
-        if let Some(batch) = batch {
-            self.heap.take_batch(&batch);
-        }
-        if self.lag == 0 {
-            self.heap.retire(self.frees);
-        }
-    }
-
-    fn step(&mut self, op: Op) {
-        match op {
-            Op::Alloc { id, bytes } => self.alloc(id, bytes),
-            Op::Free { id } => self.free(id),
-        }
-    }
-
-    fn play(&mut self, ops: &[Op]) {
-        for op in ops {
-            self.step(*op);
-        }
-    }
-
-    fn end_phase(&mut self) {
-        for id in 0..self.held.len() {
-            if self.held[id].0 != 0 {
-                self.free(id);
-            }
-        }
-    }
-}
 
 /// `time` as an argument leaves the memory out and repeats the timing; `ratios` prints nothing but what
 /// `scripts/bench.sh` holds against limits.
@@ -285,7 +86,7 @@ fn pack(ops: &[Op], mode: (u64, u64)) -> (Player, [f64; 2], [(u32, u32, u32); 2]
         player.play(ops);
         ratios[phase] = player.heap.usage().reserved.peak as f64 / player.live_peak as f64;
         counts[phase] = (player.grown, player.given_back, player.waits);
-        player.end_phase();
+        player.end_phase(ops.len());
     }
     player.heap.check_with(Some(player.caches)).expect("the heap is sound");
     (player, ratios, counts)
@@ -352,7 +153,7 @@ fn time(name: &str, ops: &[Op], runs: usize) {
     for _ in 0..runs {
         let mut player = Player::new(MODES[0], ops.len());
         player.play(ops);
-        player.end_phase();
+        player.end_phase(ops.len());
         let start = Instant::now();
         player.play(ops);
         means.push(start.elapsed().as_nanos() as u64 / pairs as u64);
@@ -360,7 +161,7 @@ fn time(name: &str, ops: &[Op], runs: usize) {
     means.sort_unstable();
     let mut player = Player::new(MODES[0], ops.len());
     player.play(ops);
-    player.end_phase();
+    player.end_phase(ops.len());
     let (mut allocs, mut frees) = (Vec::with_capacity(ops.len()), Vec::with_capacity(ops.len()));
     let overhead = timer();
     for op in ops {
