@@ -47,8 +47,10 @@ fn jittered(bytes: u64, seed: u64) -> u64 {
 
 /// What lives before operation `begin`, in the order of its allocation, and then the rest.
 fn begun_at(ops: &[Op], begin: usize) -> Vec<Op> {
-    let mut freed: Vec<usize> =
-        ops[..begin].iter().filter_map(|op| if let Op::Free { id } = op { Some(*id) } else { None }).collect();
+    let mut freed: Vec<usize> = ops[..begin]
+        .iter()
+        .filter_map(|op| if let Op::Free { id } = op { Some(*id) } else { None })
+        .collect();
     freed.sort_unstable();
     let lives = |op: &&Op| matches!(op, Op::Alloc { id, .. } if freed.binary_search(id).is_err());
     ops[..begin].iter().filter(lives).chain(&ops[begin..]).copied().collect()

@@ -9,10 +9,10 @@
 
 #![allow(missing_docs)]
 
-#[path = "common/trace.rs"]
-mod trace;
 #[path = "common/player.rs"]
 mod player;
+#[path = "common/trace.rs"]
+mod trace;
 
 use std::time::Instant;
 

@@ -10,6 +10,7 @@ pub const TRACES: [(&str, &[u8]); 3] = [
     ("unet", include_bytes!("../traces/unet.trace.gz")),
 ];
 /// Lag, and allocations between waits.
+#[allow(dead_code)] // Not of every program.
 pub const MODES: [(u64, u64); 6] =
     [(0, u64::MAX), (16, u64::MAX), (256, u64::MAX), (256, 16), (4096, u64::MAX), (4096, 16)];
 
