@@ -1,6 +1,6 @@
-// How many pairs several threads make at once: `threads BACKEND PAIRS`, PAIRS being those of all threads together. Prints
+// How many pairs several threads make at once: `threads BACKEND PAIRS [BYTES]`, PAIRS being those of all threads together. Prints
 // `own|cross THREADS MILLIONS`, pairs a second in all, for 1, 4 and 16 threads. `own`: each frees what it allocated, of
-// a window of 16 blocks of mixed sizes (512 B to 1 MiB). `cross`: each frees what another one allocated, handed over in
+// a window of 16 blocks of mixed sizes (512 B to 1 MiB), or of BYTES. `cross`: each frees what another one allocated, handed over in
 // batches of 64.
 #include "backends.hpp"
 
@@ -11,6 +11,7 @@
 
 static const std::size_t SIZES[] = {512, 4096, 64 << 10, 1 << 20};
 static const int WINDOW = 16, BATCH = 64;
+static std::size_t only = 0; // the one size, or 0 for all
 
 struct Block {
     void *address = nullptr;
@@ -65,7 +66,7 @@ private:
     Block take(unsigned &state)
     {
         state = state * 1664525u + 1013904223u;
-        const std::size_t bytes = SIZES[state >> 30];
+        const std::size_t bytes = only ? only : SIZES[state >> 30];
         return {backend.alloc(bytes), bytes};
     }
     void give(Block &block)
@@ -130,9 +131,10 @@ int main(int argc, char **argv)
     const Backend *backend = argc > 2 ? find_backend(argv[1]) : nullptr;
     const long pairs = argc > 2 ? std::atol(argv[2]) : 0;
     if (!backend || pairs < 16 * BATCH) {
-        std::fprintf(stderr, "usage: threads BACKEND PAIRS (a backend that this program was built with; 1024 or more)\n");
+        std::fprintf(stderr, "usage: threads BACKEND PAIRS [BYTES] (a backend that this program was built with; 1024 or more)\n");
         return 2;
     }
+    only = argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 0;
     MUST(cudaFree(nullptr));
     backend->open();
     for (bool cross : {false, true}) {
