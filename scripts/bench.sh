@@ -59,6 +59,7 @@ fi
 
 count_pairs
 count_history
+count_watching
 count_traces
 pack_traces
 pack_lags

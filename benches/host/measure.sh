@@ -97,6 +97,19 @@ count_history() {
     done
 }
 
+# The same without the live file, with alarms, and with figures for Prometheus: a pair of 512 B and one of 1 MiB.
+count_watching() {
+    local name settings
+    for name in "no_live_file GPUCACHE_CONF=live_file:False" \
+        "alarms GPUCACHE_CONF=alert:[held:0.9,fragmentation:0.9,growth:8GiB,leak:10]" \
+        "prometheus GPUCACHE_PROM=$bench/obj/pair.prom"; do
+        settings=${name#* } name=${name%% *}
+        (export "${settings?}" && profile "watch.$name" "$bench/bin/pair.driver" $PAIRS)
+        figure "watch.$name.512" "$(calc "$(instructions "watch.$name" 1) / $PAIRS" %.1f)" instructions
+        figure "watch.$name.1048576" "$(calc "$(instructions "watch.$name" 3) / $PAIRS" %.1f)" instructions
+    done
+}
+
 trace_pairs() { awk '$1 == "pairs" { print $2 }' "$bench/profile/$1.out"; }
 # trace_instructions TRACE ALLOCATOR: for each pair of the second phase.
 trace_instructions() {
