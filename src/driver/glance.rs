@@ -2,11 +2,11 @@
 //! then, and the whole of them where the lock happens to be free.
 
 use super::Gpu;
+use super::books::Change;
 use super::figures::Figures;
 use super::server::{Inner, Server};
 use crate::stats::{Counts, SizeHistogram};
 use crate::sync::patiently;
-use parking_lot::MutexGuard;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Figures that a pool leaves behind whenever it polls or seals, and whenever it grows or shrinks. Threads' caches serve
@@ -50,8 +50,8 @@ const NOTE_EVERY: u64 = 4_000_000;
 const PUT_OFF: u32 = 7;
 
 impl<G: Gpu> Server<G> {
-    /// Leaves the figures of now if that has not been done for a while, under the pool's lock, which is given up.
-    pub(super) fn note_if_due<'a>(&self, lock: impl FnOnce() -> MutexGuard<'a, Inner>) -> bool {
+    /// Leaves the figures of now if that has not been done for a while, and says so. The caller holds no lock.
+    pub(super) fn note_in_passing(&self) {
         let (now, account) = ((self.books.clock)(), &self.books.account);
         let noted_at = &self.glance.noted_at;
         let recent = now.wrapping_sub(noted_at.load(Ordering::Relaxed)) < NOTE_EVERY;
@@ -59,13 +59,13 @@ impl<G: Gpu> Server<G> {
         if recent && account.in_use() <= account.limit_bytes() {
             let put_off = self.glance.put_off.fetch_add(1, Ordering::Relaxed);
             if put_off < PUT_OFF * self.caches.most_threads().max(1) {
-                return false;
+                return;
             }
         }
         self.glance.put_off.store(0, Ordering::Relaxed);
         noted_at.store(now, Ordering::Relaxed);
-        self.note(&lock());
-        true
+        self.note(&self.locked());
+        (self.books.changed)(self.books.device, Change::Counted);
     }
 
     /// Leaves the figures of now, under the pool's lock.

@@ -3,7 +3,6 @@
 //! A thread whose blocks go round its cache meets the lock only when a ring runs empty or full, a batch at a time. What the
 //! heap then lacks is in the caches: the ladder drains them before it gives a request up for more memory.
 
-use super::books::Change;
 use super::server::Server;
 use super::{CuResult, Gpu};
 use crate::pool::{CACHED_MAX, Cache, Drain, Fit, Kept, Popped, cached_need, local};
@@ -116,13 +115,11 @@ impl<G: Gpu> Server<G> {
     /// So many frees have gone by: seals if that is due, and leaves figures for those who watch, for whom the heap would not
     /// change as long as everything goes round in caches.
     #[cold]
-    fn turn(&self, due: bool) {
+    pub(super) fn turn(&self, due: bool) {
         if due {
             self.fence.seal();
         }
-        if self.note_if_due(|| self.locked()) {
-            (self.books.changed)(self.books.device, Change::Counted);
-        }
+        self.note_in_passing();
     }
 
     /// Takes cached blocks back into the heap: those that could serve a request like this, or all.

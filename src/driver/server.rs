@@ -215,13 +215,11 @@ impl<G: Gpu> Server<G> {
         }
         inner.allocs_to_poll = ALLOCS_PER_POLL;
         let pending = inner.heap.newest_pending().is_some();
-        let noted = self.note_if_due(|| inner);
+        drop(inner);
         if pending {
             self.fence.poll();
         }
-        if noted {
-            (self.books.changed)(self.books.device, Change::Counted);
-        }
+        self.note_in_passing();
     }
 
     /// The same under a lock that the caller holds, without the poll.
@@ -298,11 +296,8 @@ impl<G: Gpu> Server<G> {
         inner.frees_to_seal = inner.frees_to_seal.saturating_sub(weight);
         if inner.frees_to_seal == 0 {
             inner.frees_to_seal = FREES_PER_SEAL;
-            let noted = self.note_if_due(|| inner);
-            self.fence.seal();
-            if noted {
-                (self.books.changed)(self.books.device, Change::Counted);
-            }
+            drop(inner);
+            self.turn(true);
         }
         self.sticky_error().map_or(Ok(()), Err)
     }

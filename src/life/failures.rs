@@ -39,7 +39,7 @@ pub fn failed(books: &DeviceBooks, oom: &mut Oom) {
 fn look_around(books: &DeviceBooks, oom: &mut Oom, draw: bool) {
     let mut told = Circumstances {
         at_s: history::now(),
-        thread: thread(),
+        thread: process::thread() as u64,
         thread_name: thread_name(),
         phase: phases::current(),
         capturing: contexts::fence().is_some_and(|fence| fence.gate().capturing()),
@@ -58,11 +58,6 @@ fn look_around(books: &DeviceBooks, oom: &mut Oom, draw: bool) {
     survey.tell(&mut told);
     oom.circumstances = Some(told);
     oom.map = draw.then_some(map);
-}
-
-fn thread() -> u64 {
-    // SAFETY: no arguments, cannot fail. By number, because older C libraries lack the function.
-    unsafe { libc::syscall(libc::SYS_gettid) as u64 }
 }
 
 fn thread_name() -> String {

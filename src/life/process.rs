@@ -114,6 +114,12 @@ pub fn is_owner() -> bool {
     OWNER_PID.load(Ordering::Acquire) == unsafe { libc::getpid() }
 }
 
+/// The system's number of the calling thread, which is never 0.
+pub fn thread() -> i64 {
+    // SAFETY: no arguments, cannot fail. By number, because older C libraries lack the function.
+    unsafe { libc::syscall(libc::SYS_gettid) as i64 }
+}
+
 /// Starts the library once. Not by a `Once`: a child that is forked meanwhile would wait for a thread that it does not have.
 fn ensure_started() {
     while MODE.load(Ordering::Acquire) == NEW {

@@ -7,6 +7,7 @@
 //!
 //! This holds for Rust's allocations. The C library's own must be avoided by not calling what makes them.
 
+use super::process;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -40,7 +41,7 @@ impl Scratch {
         if START.load(Ordering::Relaxed) == 0 {
             map();
         }
-        THREAD.store(this_thread(), Ordering::Release);
+        THREAD.store(process::thread(), Ordering::Release);
         Scratch(())
     }
 }
@@ -69,16 +70,11 @@ fn map() {
     }
 }
 
-fn this_thread() -> i64 {
-    // SAFETY: no arguments, cannot fail. By number, because older C libraries lack the function.
-    unsafe { libc::syscall(libc::SYS_gettid) as i64 }
-}
-
 /// Whether the calling thread is the one that makes the report.
 #[inline]
 fn is_reporting() -> bool {
     let thread = THREAD.load(Ordering::Relaxed);
-    thread != 0 && thread == this_thread()
+    thread != 0 && thread == process::thread()
 }
 
 /// Whether `address` lies in the mapping.

@@ -201,7 +201,7 @@ impl Caches {
         for depots in self.all_depots() {
             let wanted = depots.stocked() >> rings.start;
             for ring in rings.clone().filter(|ring| wanted >> (ring - rings.start) & 1 == 1) {
-                for batch in self.empty(depots, ring, which == Drain::All) {
+                for batch in self.released(depots.empty(ring, which == Drain::All)) {
                     heap.take_batch(&batch);
                 }
             }
@@ -212,9 +212,8 @@ impl Caches {
         self.all().map(|cache| &cache.depots).chain([&self.depots])
     }
 
-    /// Everything out of one depot.
-    fn empty(&self, depots: &Depots, ring: usize, patient: bool) -> VecDeque<Batch> {
-        let batches = depots.empty(ring, patient);
+    /// What has been taken out of a depot, and is not cached any more.
+    fn released(&self, batches: VecDeque<Batch>) -> VecDeque<Batch> {
         self.index.cached.release(batches.iter().map(Batch::bytes).sum());
         batches
     }
@@ -223,10 +222,7 @@ impl Caches {
     pub fn clear(&self, heap: &mut Heap) {
         self.clearings.fetch_add(1, Ordering::SeqCst);
         for depots in self.all_depots() {
-            for ring in 0..RINGS {
-                let batches = depots.of(ring).take_all();
-                self.index.cached.release(batches.iter().map(Batch::bytes).sum());
-            }
+            (0..RINGS).for_each(|ring| drop(self.released(depots.of(ring).take_all())));
         }
         heap.clear();
         self.clearings.fetch_add(1, Ordering::SeqCst);
