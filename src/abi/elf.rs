@@ -1,6 +1,7 @@
 //! Which objects the process has loaded, and which of them each was linked with: what the dynamic linker knows and has
 //! no function to ask for.
 
+use crate::life::image::{DT_NEEDED, DT_SONAME, DT_STRTAB, Image};
 use std::collections::HashSet;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ops::Range;
@@ -72,76 +73,30 @@ pub fn closure(objects: &[Object], start: usize) -> Vec<usize> {
 }
 
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, objects: *mut c_void) -> c_int {
-    // SAFETY: dl_iterate_phdr passes a valid entry with `dlpi_phnum` headers, and our vector as the third argument.
-    let (info, objects, headers) = unsafe {
-        let info = &*info;
-        (
-            info,
-            &mut *objects.cast::<Vec<Object>>(),
-            std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize),
-        )
+    // SAFETY: an entry of the linker's, which unloads nothing before this function returns, and our vector.
+    let (image, objects) = unsafe { (Image::of(info), &mut *objects.cast::<Vec<Object>>()) };
+    let mut object = Object {
+        base: image.base,
+        path: image.path.to_owned(),
+        soname: None,
+        needed: Vec::new(),
+        segments: image.segments().collect(),
     };
-    let base = info.dlpi_addr as usize;
-    let segments = headers.iter().filter(|header| header.p_type == libc::PT_LOAD).map(|header| {
-        let start = base.wrapping_add(header.p_vaddr as usize);
-        start..start.wrapping_add(header.p_memsz as usize)
-    });
-    let path = if info.dlpi_name.is_null() {
-        CString::default()
-    } else {
-        // SAFETY: the linker's own C string.
-        unsafe { CStr::from_ptr(info.dlpi_name) }.to_owned()
-    };
-    let mut object = Object { base, path, soname: None, needed: Vec::new(), segments: segments.collect() };
-    if let Some(dynamic) = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC) {
-        let section = base.wrapping_add(dynamic.p_vaddr as usize) as *const Dynamic;
-        // SAFETY: the object's dynamic section; the linker unloads nothing before this function returns.
-        unsafe { read_names(section, &mut object) };
+    let strings = image.dynamic().filter(|(tag, _)| *tag == DT_STRTAB).last();
+    if let Some(table) = strings.and_then(|(_, value)| image.resolve(value)) {
+        // SAFETY: the table of strings, which is mapped and whose strings end with NUL.
+        let string =
+            |offset: u64| unsafe { CStr::from_ptr((table + offset as usize) as *const _) }.to_owned();
+        for (tag, value) in image.dynamic() {
+            match tag {
+                DT_NEEDED => object.needed.push(string(value)),
+                DT_SONAME => object.soname = Some(string(value)),
+                _ => {}
+            }
+        }
     }
     objects.push(object);
     0
-}
-
-/// `Elf64_Dyn`
-#[repr(C)]
-struct Dynamic {
-    tag: i64,
-    value: u64,
-}
-
-const DT_NULL: i64 = 0;
-const DT_NEEDED: i64 = 1;
-const DT_STRTAB: i64 = 5;
-const DT_SONAME: i64 = 14;
-
-unsafe fn read_names(dynamic: *const Dynamic, object: &mut Object) {
-    let mut needed = Vec::new();
-    let mut soname = None;
-    let mut strings = 0usize;
-    let mut at = dynamic;
-    // SAFETY: the section ends with DT_NULL; the string table is mapped and its strings end with NUL.
-    unsafe {
-        while (*at).tag != DT_NULL {
-            match (*at).tag {
-                DT_NEEDED => needed.push((*at).value as usize),
-                DT_SONAME => soname = Some((*at).value as usize),
-                DT_STRTAB => strings = (*at).value as usize,
-                _ => {}
-            }
-            at = at.add(1);
-        }
-        if strings == 0 {
-            return;
-        }
-        // glibc relocates the entry in place where the section is writable; elsewhere it is an offset.
-        let table = if object.contains(strings) { strings } else { object.base.wrapping_add(strings) };
-        if !object.contains(table) {
-            return;
-        }
-        let string = |offset: usize| CStr::from_ptr((table + offset) as *const _).to_owned();
-        object.needed = needed.into_iter().map(string).collect();
-        object.soname = soname.map(string);
-    }
 }
 
 #[cfg(test)]

@@ -3,16 +3,10 @@
 //!
 //! Read from the object's own tables in memory (`DT_GNU_HASH`), which are what the linker itself reads.
 
+use super::image::{DT_GNU_HASH, DT_STRTAB, DT_SYMTAB, Image};
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 use std::ptr::null_mut;
-
-/// `Elf64_Dyn`
-#[repr(C)]
-struct Dynamic {
-    tag: i64,
-    value: u64,
-}
 
 /// `Elf64_Sym`
 #[repr(C)]
@@ -25,10 +19,6 @@ struct Symbol {
     size: u64,
 }
 
-const DT_NULL: i64 = 0;
-const DT_STRTAB: i64 = 5;
-const DT_SYMTAB: i64 = 6;
-const DT_GNU_HASH: i64 = 0x6fff_fef5;
 /// `STT_OBJECT` and `STT_FUNC`: for others the value is not an address, or not yet.
 const PLAIN: Range<u8> = 1..3;
 
@@ -51,45 +41,28 @@ pub fn address(name: &CStr, of: &dyn Fn(&[u8]) -> bool) -> *mut c_void {
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
     // SAFETY: an entry of the linker's, whose object stays loaded meanwhile, and our search.
     unsafe {
-        let (info, search) = (&*info, &mut *search.cast::<Search<'_>>());
-        let path = if info.dlpi_name.is_null() { &[] } else { CStr::from_ptr(info.dlpi_name).to_bytes() };
-        if info.dlpi_phdr.is_null() || !(search.of)(path) {
-            return 0;
+        let (image, search) = (Image::of(info), &mut *search.cast::<Search<'_>>());
+        if (search.of)(image.path.to_bytes()) {
+            search.found = look_up(image, search.wanted).unwrap_or(0);
         }
-        let headers = std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize);
-        search.found = look_up(info.dlpi_addr as usize, headers, search.wanted).unwrap_or(0);
         c_int::from(search.found != 0)
     }
 }
 
 /// # Safety
-/// The headers of an object that is loaded at `base` and stays so.
-unsafe fn look_up(base: usize, headers: &[libc::Elf64_Phdr], name: &CStr) -> Option<usize> {
-    let place = |header: &libc::Elf64_Phdr| base.wrapping_add(header.p_vaddr as usize);
-    let loaded = headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
-    let spans: Vec<Range<usize>> =
-        loaded.map(|header| place(header)..place(header).wrapping_add(header.p_memsz as usize)).collect();
-    let holds = |address: usize| spans.iter().any(|span| span.contains(&address));
-    // glibc relocates the entries in place where the section is writable; elsewhere they are offsets.
-    let resolve = |value: u64| {
-        let value = value as usize;
-        let address = if holds(value) { value } else { base.wrapping_add(value) };
-        holds(address).then_some(address)
-    };
-    let dynamic = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC)?;
+/// An object that stays loaded.
+unsafe fn look_up(image: Image<'_>, name: &CStr) -> Option<usize> {
     let (mut strings, mut symbols, mut table) = (None, None, None);
-    let mut entry = place(dynamic) as *const Dynamic;
-    // SAFETY: the section ends with DT_NULL; the tables that it names are mapped and belong together.
-    unsafe {
-        while (*entry).tag != DT_NULL {
-            match (*entry).tag {
-                DT_STRTAB => strings = resolve((*entry).value),
-                DT_SYMTAB => symbols = resolve((*entry).value),
-                DT_GNU_HASH => table = resolve((*entry).value),
-                _ => {}
-            }
-            entry = entry.add(1);
+    for (tag, value) in image.dynamic() {
+        match tag {
+            DT_STRTAB => strings = image.resolve(value),
+            DT_SYMTAB => symbols = image.resolve(value),
+            DT_GNU_HASH => table = image.resolve(value),
+            _ => {}
         }
+    }
+    // SAFETY: the tables that the section names are mapped and belong together.
+    unsafe {
         let (strings, symbols, table) = (strings?, symbols? as *const Symbol, table? as *const u32);
         let [buckets, first, bloom] = [*table, *table.add(1), *table.add(2)];
         if buckets == 0 {
@@ -109,7 +82,7 @@ unsafe fn look_up(base: usize, headers: &[libc::Elf64_Phdr], name: &CStr) -> Opt
             let text = (strings + symbol.name as usize) as *const std::ffi::c_char;
             if link | 1 == hash | 1 && CStr::from_ptr(text) == name {
                 let defined = symbol.section != 0 && PLAIN.contains(&(symbol.info & 15));
-                return defined.then(|| base.wrapping_add(symbol.value as usize));
+                return defined.then(|| image.base.wrapping_add(symbol.value as usize));
             }
             if link & 1 == 1 {
                 return None;

@@ -20,6 +20,7 @@
 //! | `command.rs` | runs the command for an alarm, unseen by the program |
 //! | `sites.rs` | who holds the memory: a sample of the allocations with their stacks |
 //! | `stack.rs`, `modules.rs` | the calling thread's stack, and which objects its addresses lie in |
+//! | `image.rs` | a loaded object as the dynamic linker describes it |
 //! | `exports.rs` | functions that a loaded object exports |
 //! | `python.rs`, `python_frames.rs` | the frames of Python on it |
 //! | `notes.rs` | what the report has to say besides figures |
@@ -36,6 +37,7 @@ pub mod failures;
 pub mod graphs;
 pub mod green;
 pub mod history;
+pub mod image;
 pub mod live;
 pub mod logging;
 pub mod modules;

@@ -4,8 +4,9 @@
 //! another one, which a thread holds while constructors run, and these may wait for a lock of the program's that the
 //! calling thread holds.
 
+use super::image::Image;
 use crate::stats::sites::Module;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
@@ -53,50 +54,27 @@ pub fn changes() -> Changes {
     changes
 }
 
-/// The headers of an object.
-///
-/// # Safety
-/// `info` is what `dl_iterate_phdr` passes, for as long as its callback runs.
-unsafe fn headers<'a>(info: *const libc::dl_phdr_info) -> (usize, &'a [libc::Elf64_Phdr]) {
-    // SAFETY: as the caller promises.
-    unsafe {
-        let info = &*info;
-        if info.dlpi_phdr.is_null() {
-            return (0, &[]);
-        }
-        (info.dlpi_addr as usize, std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize))
-    }
-}
-
-fn segments(base: usize, headers: &[libc::Elf64_Phdr]) -> impl Iterator<Item = Range<usize>> {
-    headers.iter().filter(|header| header.p_type == libc::PT_LOAD).map(move |header| {
-        let start = base.wrapping_add(header.p_vaddr as usize);
-        start..start.wrapping_add(header.p_memsz as usize)
-    })
-}
-
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, places: *mut c_void) -> c_int {
     // SAFETY: an entry of the linker's, and our vector.
-    let ((base, headers), places) = unsafe { (headers(info), &mut *places.cast::<Vec<Place>>()) };
-    let inside = |address: usize| segments(base, headers).any(|segment| segment.contains(&address));
+    let (image, places) = unsafe { (Image::of(info), &mut *places.cast::<Vec<Place>>()) };
     let mut module = None;
-    for place in places.iter_mut().filter(|place| place.module.is_none() && inside(place.address)) {
-        // SAFETY: the entry of the object, which stays loaded meanwhile.
-        let module = module.get_or_insert_with(|| unsafe { describe(info, base, headers) });
+    for place in places.iter_mut().filter(|place| place.module.is_none() && image.holds(place.address)) {
+        // SAFETY: the object stays loaded meanwhile.
+        let module = module.get_or_insert_with(|| unsafe { describe(image) });
         place.module = Some(module.clone());
-        place.offset = place.address.wrapping_sub(base) as u64;
+        place.offset = place.address.wrapping_sub(image.base) as u64;
     }
     0
 }
 
 unsafe extern "C" fn measure(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
     // SAFETY: an entry of the linker's, and our local.
-    let ((base, headers), found) = unsafe { (headers(info), &mut *found.cast::<(usize, Range<usize>)>()) };
-    if !segments(base, headers).any(|segment| segment.contains(&found.0)) {
+    let (image, found) = unsafe { (Image::of(info), &mut *found.cast::<(usize, Range<usize>)>()) };
+    if !image.holds(found.0) {
         return 0;
     }
-    let start = segments(base, headers).map(|segment| segment.start).min();
-    let end = segments(base, headers).map(|segment| segment.end).max();
+    let start = image.segments().map(|segment| segment.start).min();
+    let end = image.segments().map(|segment| segment.end).max();
     found.1 = start.unwrap_or(0)..end.unwrap_or(0);
     1
 }
@@ -112,13 +90,9 @@ unsafe extern "C" fn count(info: *mut libc::dl_phdr_info, size: usize, changes: 
 }
 
 /// # Safety
-/// As [`headers`]; `base` and `headers` are of the same object.
-unsafe fn describe(info: *const libc::dl_phdr_info, base: usize, headers: &[libc::Elf64_Phdr]) -> Module {
-    // SAFETY: null, or the linker's own C string.
-    let name = unsafe {
-        let name = (*info).dlpi_name;
-        if name.is_null() { &[][..] } else { CStr::from_ptr(name).to_bytes() }
-    };
+/// The object stays loaded meanwhile.
+unsafe fn describe(image: Image<'_>) -> Module {
+    let name = image.path.to_bytes();
     let path = if name.is_empty() {
         // The program.
         std::fs::read_link("/proc/self/exe")
@@ -130,13 +104,10 @@ unsafe fn describe(info: *const libc::dl_phdr_info, base: usize, headers: &[libc
         let absolute = path.is_relative().then(|| std::path::absolute(path).ok()).flatten();
         absolute.as_deref().unwrap_or(path).to_string_lossy().into_owned()
     };
-    let mut notes = headers.iter().filter(|header| header.p_type == libc::PT_NOTE);
-    let build_id = notes
-        .find_map(|header| {
-            let start = base.wrapping_add(header.p_vaddr as usize) as *const u8;
-            // SAFETY: a segment of the object, which stays loaded meanwhile.
-            build_id(unsafe { std::slice::from_raw_parts(start, header.p_memsz as usize) })
-        })
+    let build_id = image
+        .parts(libc::PT_NOTE)
+        // SAFETY: a segment of the object.
+        .find_map(|part| build_id(unsafe { std::slice::from_raw_parts(part.start as *const u8, part.len()) }))
         .unwrap_or_default();
     Module { path, build_id }
 }
