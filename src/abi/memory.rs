@@ -8,7 +8,8 @@ use crate::driver::books::DeviceBooks;
 use crate::driver::external::{Entry, charged};
 use crate::life::contexts::{self, LEDGER, Life, give_up, write_down};
 use crate::life::{history, process, sites};
-use crate::pool::{Claim, Freed, Kept, local};
+use crate::pool::local::Thread;
+use crate::pool::{Claim, Claimed, Freed, Kept};
 use crate::stats::ExternalKind;
 use std::ffi::c_uint;
 
@@ -17,34 +18,43 @@ use std::ffi::c_uint;
 /// # Safety
 /// As the driver's.
 #[inline(always)]
-pub unsafe fn alloc(address: *mut DevicePtr, bytes: usize) -> CuResult {
-    if sites::is_on() {
+pub unsafe fn alloc(thread: &Thread, address: *mut DevicePtr, bytes: usize) -> CuResult {
+    let result = shield(|| {
+        if sites::is_on() {
+            // SAFETY: the caller's arguments.
+            return unsafe { alloc_sampled(thread, address, bytes) };
+        }
         // SAFETY: the caller's arguments.
-        return unsafe { alloc_sampled(address, bytes) };
-    }
-    // SAFETY: the caller's arguments.
-    unsafe { alloc_then(address, bytes, |_, _| {}) }
+        unsafe { alloc_then(thread, address, bytes, |_, _| {}) }
+    });
+    // SAFETY: the caller's arguments; after a fault of our own the driver still has memory.
+    result.unwrap_or_else(|| unsafe { real::cuMemAlloc_v2(address, bytes) })
 }
 
 /// The same with sampling: apart, so that a process without it pays for one look at a number.
 #[cold]
 #[inline(never)]
-unsafe fn alloc_sampled(address: *mut DevicePtr, bytes: usize) -> CuResult {
+unsafe fn alloc_sampled(thread: &Thread, address: *mut DevicePtr, bytes: usize) -> CuResult {
     let sampled =
         |life: &Life, served| sites::allocated(life.device, life.server.ctx().0, served, bytes as u64);
     // SAFETY: the caller's arguments.
-    unsafe { alloc_then(address, bytes, sampled) }
+    unsafe { alloc_then(thread, address, bytes, sampled) }
 }
 
 /// Allocates; what the pool has served is handed to `then` before the program knows of it.
 #[inline(always)]
-unsafe fn alloc_then(address: *mut DevicePtr, bytes: usize, then: impl FnOnce(&Life, u64)) -> CuResult {
+unsafe fn alloc_then(
+    thread: &Thread,
+    address: *mut DevicePtr,
+    bytes: usize,
+    then: impl FnOnce(&Life, u64),
+) -> CuResult {
     if address.is_null() || bytes == 0 || process::is_degraded() {
         // SAFETY: the caller's arguments; the driver has the right answer to each of these.
         return unsafe { real::cuMemAlloc_v2(address, bytes) };
     }
-    if let Some(life) = contexts::current().filter(|life| life.server.sticky_error().is_none()) {
-        match life.server.alloc(bytes as u64) {
+    if let Some(life) = contexts::current(thread).filter(|life| life.server.sticky_error().is_none()) {
+        match life.server.alloc(thread, bytes as u64) {
             Ok(served) => {
                 // SAFETY: not null, and the caller's to write.
                 unsafe { *address = served };
@@ -68,9 +78,9 @@ unsafe fn alloc_then(address: *mut DevicePtr, bytes: usize, then: impl FnOnce(&L
 /// # Safety
 /// As the driver's.
 #[inline(always)]
-pub unsafe fn free(address: DevicePtr) -> CuResult {
+pub unsafe fn free(thread: &Thread, address: DevicePtr) -> CuResult {
     // SAFETY: the caller's argument, or one that the driver refuses.
-    free_or(address, |address| unsafe { real::cuMemFree_v2(address) })
+    free_or(thread, address, |address| unsafe { real::cuMemFree_v2(address) })
 }
 
 /// Frees a pooled block; leaves every other address to `call`. A free that is wrong is the driver's to answer: not only the
@@ -79,11 +89,11 @@ pub unsafe fn free(address: DevicePtr) -> CuResult {
 /// A pooled address never reaches the driver, whatever goes wrong here: at a region's start the driver would free all
 /// blocks of the region. After an internal fault the pool's own state is not trusted, and its memory stays where it is.
 #[inline(always)]
-pub fn free_or(address: DevicePtr, call: impl FnOnce(DevicePtr) -> CuResult) -> CuResult {
+pub fn free_or(thread: &Thread, address: DevicePtr, call: impl FnOnce(DevicePtr) -> CuResult) -> CuResult {
     if process::is_degraded() && contexts::index().owner_of(address).is_some() {
         return CuResult::SUCCESS;
     }
-    let answer = shield(|| match give(address) {
+    let answer = shield(|| match give(thread, address) {
         Given::Taken(result) => Answer::Freed(result.err().unwrap_or(CuResult::SUCCESS)),
         Given::Invalid(life) => {
             life.server.count_invalid_free();
@@ -120,29 +130,29 @@ pub enum Given {
 
 /// Gives the block at `address` to its pool: into the calling thread's cache where that has room.
 #[inline(always)]
-pub fn give(address: DevicePtr) -> Given {
-    if sites::is_on() { give_sampled(address) } else { give_plain(address) }
+pub fn give(thread: &Thread, address: DevicePtr) -> Given {
+    if sites::is_on() { give_sampled(thread, address) } else { give_plain(thread, address) }
 }
 
 #[cold]
 #[inline(never)]
-fn give_sampled(address: DevicePtr) -> Given {
+fn give_sampled(thread: &Thread, address: DevicePtr) -> Given {
     // Before the free: from then on the address may be another's.
     sites::freed_pooled(address);
-    give_plain(address)
+    give_plain(thread, address)
 }
 
 #[inline(always)]
-fn give_plain(address: DevicePtr) -> Given {
-    match contexts::index().keep(address, local::get) {
+fn give_plain(thread: &Thread, address: DevicePtr) -> Given {
+    match contexts::index().keep(address, |owner| thread.get(owner)) {
         Freed::Kept(kept) => match contexts::by_owner(kept.owner()) {
             // Told at the end of this function or nowhere: a call in its middle would cost every free.
             Some(life) if history::wants(kept.sizes().1) => give_told(life, address, kept),
             Some(life) => Given::Taken(life.server.keep(kept)),
             None => Given::Foreign,
         },
-        Freed::Claimed(claimed) => settle(Claim::Claimed(claimed)),
-        Freed::No => give_locked(address),
+        Freed::Claimed(claimed) => give_claimed(thread, claimed),
+        Freed::No => give_locked(thread, address),
     }
 }
 
@@ -156,26 +166,24 @@ fn give_told(life: &Life, address: DevicePtr, kept: Kept<'_>) -> Given {
 }
 
 #[inline(never)]
-fn give_locked(address: DevicePtr) -> Given {
-    settle(match contexts::index().claim(address) {
+fn give_claimed(thread: &Thread, claimed: Claimed) -> Given {
+    let Some(life) = contexts::by_owner(claimed.owner()) else { return Given::Foreign };
+    if history::wants(claimed.requested()) {
+        history::freed(claimed.owner(), claimed.addr(), claimed.requested(), claimed.size());
+    }
+    Given::Taken(life.server.free(thread, claimed))
+}
+
+#[inline(never)]
+fn give_locked(thread: &Thread, address: DevicePtr) -> Given {
+    let claim = match contexts::index().claim(address) {
         Claim::Ask { owner } => {
             contexts::by_owner(owner).map_or(Claim::Foreign, |life| life.server.claim(address))
         }
         decided => decided,
-    })
-}
-
-fn settle(claim: Claim) -> Given {
+    };
     match claim {
-        Claim::Claimed(claimed) => match contexts::by_owner(claimed.owner()) {
-            Some(life) => {
-                if history::wants(claimed.requested()) {
-                    history::freed(claimed.owner(), claimed.addr(), claimed.requested(), claimed.size());
-                }
-                Given::Taken(life.server.free(claimed))
-            }
-            None => Given::Foreign,
-        },
+        Claim::Claimed(claimed) => give_claimed(thread, claimed),
         Claim::NotLive { owner } | Claim::Interior { owner, .. } | Claim::Ask { owner } => {
             contexts::by_owner(owner).map_or(Given::Foreign, Given::Invalid)
         }

@@ -12,8 +12,9 @@ use super::guard::shield;
 use super::memory::{Given, give};
 use super::runtimes;
 use crate::life::contexts::{self, Life};
-use crate::life::process::{Admission, admit};
+use crate::life::process::{Admission, admit, admit_on};
 use crate::life::{history, sites};
+use crate::pool::local::{self, Thread};
 use std::ffi::{CStr, c_int, c_void};
 
 /// Names that this library exports beside the driver's.
@@ -40,10 +41,20 @@ const INITIALIZATION_ERROR: c_int = 3;
 /// # Safety
 /// As the runtime's.
 pub unsafe extern "C" fn malloc(address: *mut u64, bytes: usize, caller: usize) -> c_int {
-    let admission = admit();
+    // SAFETY: the caller's arguments.
+    local::with(|thread| unsafe { malloc_on(thread, address, bytes, caller) })
+}
+
+#[inline(always)]
+unsafe fn malloc_on(thread: &Thread, address: *mut u64, bytes: usize, caller: usize) -> c_int {
+    let admission = admit_on(thread);
     let Some(runtime) = runtimes::of(caller) else { return INITIALIZATION_ERROR };
     if runtime.may_serve && !address.is_null() && bytes > 0 && admission == Admission::Serve {
-        let served = if sites::is_on() { hit_sampled(bytes as u64) } else { hit(bytes as u64, |_, _| {}) };
+        let served = if sites::is_on() {
+            hit_sampled(thread, bytes as u64)
+        } else {
+            hit(thread, bytes as u64, |_, _| {})
+        };
         if let Some(served) = served {
             // SAFETY: not null, and the caller's to write.
             unsafe { *address = served };
@@ -71,13 +82,13 @@ fn told(served: u64, bytes: u64) -> c_int {
 
 /// What the pool serves at once, handed to `then` before the program knows of it.
 #[inline(always)]
-fn hit(bytes: u64, then: impl FnOnce(&Life, u64)) -> Option<u64> {
+fn hit(thread: &Thread, bytes: u64, then: impl FnOnce(&Life, u64)) -> Option<u64> {
     let served = shield(|| {
-        let life = contexts::current()?;
+        let life = contexts::current(thread)?;
         if life.server.sticky_error().is_some() {
             return None;
         }
-        let served = life.server.try_hit(bytes)?;
+        let served = life.server.try_hit(thread, bytes)?;
         then(life, served);
         Some(served)
     });
@@ -87,8 +98,8 @@ fn hit(bytes: u64, then: impl FnOnce(&Life, u64)) -> Option<u64> {
 /// The same with sampling: apart, so that a process without it pays for one look at a number.
 #[cold]
 #[inline(never)]
-fn hit_sampled(bytes: u64) -> Option<u64> {
-    hit(bytes, |life, served| sites::allocated(life.device, life.server.ctx().0, served, bytes))
+fn hit_sampled(thread: &Thread, bytes: u64) -> Option<u64> {
+    hit(thread, bytes, |life, served| sites::allocated(life.device, life.server.ctx().0, served, bytes))
 }
 
 /// `cudaFree`, with the address that the caller returns to.
@@ -96,15 +107,22 @@ fn hit_sampled(bytes: u64) -> Option<u64> {
 /// # Safety
 /// As the runtime's.
 pub unsafe extern "C" fn free(address: u64, caller: usize) -> c_int {
-    let admission = admit();
+    // SAFETY: the caller's argument.
+    local::with(|thread| unsafe { free_on(thread, address, caller) })
+}
+
+#[inline(always)]
+unsafe fn free_on(thread: &Thread, address: u64, caller: usize) -> c_int {
+    let admission = admit_on(thread);
     let Some(runtime) = runtimes::of(caller) else { return INITIALIZATION_ERROR };
     if runtime.may_serve && address != 0 && admission == Admission::Serve {
         let freed = shield(|| {
             // Without a context, or in a failed one, the runtime has the answer.
-            if contexts::current().is_none_or(|life| life.server.sticky_error().is_some()) {
+            if contexts::current(thread).is_none_or(|life| life.server.sticky_error().is_some()) {
                 return false;
             }
-            matches!(give(address), Given::Taken(_)) // else the runtime comes back through the driver-level hook, which answers and counts
+            // Else the runtime comes back through the driver-level hook, which answers and counts.
+            matches!(give(thread, address), Given::Taken(_))
         });
         if freed == Some(true) {
             return SUCCESS;

@@ -8,6 +8,7 @@ use super::types::{Context, CuResult, DevicePtr, MemPool, Stream};
 use crate::driver::books::DeviceBooks;
 use crate::driver::{Ctx, real as gpu};
 use crate::life::{captures, contexts, graphs};
+use crate::pool::local;
 use crate::stats::ExternalKind;
 
 /// Allocates in stream order by `call`, on the device of `books`. While the stream captures, the memory belongs to the
@@ -46,7 +47,7 @@ fn freeing(address: DevicePtr, graph: Option<usize>, call: impl FnOnce(DevicePtr
     match graph {
         Some(BROKEN) if contexts::index().owner_of(address).is_some() => CuResult::STREAM_CAPTURE_INVALIDATED,
         Some(_) => call(address),
-        None => free_or(address, call),
+        None => local::with(|thread| free_or(thread, address, call)),
     }
 }
 

@@ -5,7 +5,7 @@
 //! `symbol ["name" @ version flag] (parameters) => implementation`, where name, version and flag are the query to
 //! `cuGetProcAddress` that selects exactly this function: the version is the CUDA version (1000 × major + 10 × minor)
 //! that introduced its parameters, the flag is `legacy` or, for the entry points that use per-thread default streams,
-//! `per_thread`.
+//! `per_thread`. `(thread)` before an implementation hands it the calling thread's variables.
 
 use super::types::{
     Array, Array3dDescriptor, ArrayDescriptor, Context, CuResult, Device, DevicePtr, Graph, GraphExec,
@@ -15,7 +15,8 @@ use super::types::{
 use super::{
     arrays, captures, contexts, graphs, identity, memory, peers, pools, procaddress, query, streams, vmm,
 };
-use crate::life::process::{Admission, admit};
+use crate::life::process::{Admission, admit, admit_on};
+use crate::pool::local;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -51,8 +52,36 @@ macro_rules! flag {
     };
 }
 
+/// What a hook does.
+macro_rules! serve {
+    ($symbol:ident ($($arg:ident),*) [] $body:path) => {
+        match admit() {
+            // The resolvers go on: what they hand out fails in a place where the program looks.
+            Admission::Refuse if !is_resolver(stringify!($symbol)) => CuResult::INVALID_VALUE,
+            // SAFETY: the arguments are the caller's, under the driver's own contract.
+            Admission::Forward => unsafe { super::real::$symbol($($arg),*) },
+            _ => super::super::guard::shield(|| {
+                // SAFETY: as above.
+                unsafe { $body($($arg),*) }
+            })
+            // SAFETY: as above; after a fault of our own the driver still gives the right answer.
+            .unwrap_or_else(|| unsafe { super::real::$symbol($($arg),*) }),
+        }
+    };
+    // What every program calls all the time gets the thread's variables, which are looked up once, and guards itself.
+    ($symbol:ident ($($arg:ident),*) [$thread:ident] $body:path) => {
+        local::with(|$thread| match admit_on($thread) {
+            Admission::Refuse => CuResult::INVALID_VALUE,
+            // SAFETY: the arguments are the caller's, under the driver's own contract.
+            Admission::Forward => unsafe { super::real::$symbol($($arg),*) },
+            // SAFETY: as above.
+            Admission::Serve => unsafe { $body($thread, $($arg),*) },
+        })
+    };
+}
+
 macro_rules! hooks {
-    ($( $symbol:ident [$query:literal @ $version:literal $flag:ident] ( $($arg:ident : $ty:ty),* $(,)? ) => $body:path; )*) => {
+    ($( $symbol:ident [$query:literal @ $version:literal $flag:ident] ( $($arg:ident : $ty:ty),* $(,)? ) => $(($thread:ident))? $body:path; )*) => {
         /// The exported symbols.
         #[allow(non_snake_case, clippy::missing_safety_doc, missing_docs)]
         pub mod export {
@@ -60,18 +89,7 @@ macro_rules! hooks {
             $(
                 #[cfg_attr(all(not(test), feature = "exports"), unsafe(no_mangle))]
                 pub unsafe extern "C" fn $symbol($($arg: $ty),*) -> CuResult {
-                    match admit() {
-                        // The resolvers go on: what they hand out fails in a place where the program looks.
-                        Admission::Refuse if !is_resolver(stringify!($symbol)) => CuResult::INVALID_VALUE,
-                        // SAFETY: the arguments are the caller's, under the driver's own contract.
-                        Admission::Forward => unsafe { super::real::$symbol($($arg),*) },
-                        _ => super::super::guard::shield(|| {
-                            // SAFETY: as above.
-                            unsafe { $body($($arg),*) }
-                        })
-                        // SAFETY: as above; after a fault of our own the driver still gives the right answer.
-                        .unwrap_or_else(|| unsafe { super::real::$symbol($($arg),*) }),
-                    }
+                    serve!($symbol ($($arg),*) [$($thread)?] $body)
                 }
             )*
         }
@@ -151,8 +169,8 @@ hooks! {
     cuCtxSynchronize_v2 ["cuCtxSynchronize" @ 13000 legacy] (context: Context) => streams::context_synchronize_v2;
 
     // served from the pool
-    cuMemAlloc_v2 ["cuMemAlloc" @ 3020 legacy] (address: *mut DevicePtr, bytes: usize) => memory::alloc;
-    cuMemFree_v2 ["cuMemFree" @ 3020 legacy] (address: DevicePtr) => memory::free;
+    cuMemAlloc_v2 ["cuMemAlloc" @ 3020 legacy] (address: *mut DevicePtr, bytes: usize) => (thread) memory::alloc;
+    cuMemFree_v2 ["cuMemFree" @ 3020 legacy] (address: DevicePtr) => (thread) memory::free;
 
     // counted and held under the cap
     cuMemAllocPitch_v2 ["cuMemAllocPitch" @ 3020 legacy] (address: *mut DevicePtr, pitch: *mut usize, width: usize, height: usize, element: c_uint) => memory::alloc_pitch;

@@ -20,7 +20,7 @@
 use super::books::Change;
 use super::server::{Inner, Server};
 use super::{CuResult, Gpu};
-use crate::pool::{Drain, Fit, GRANULE, PAGE, Piece, Plan};
+use crate::pool::{Drain, GRANULE, PAGE, Piece, Plan};
 use crate::report::model::Mapped;
 use parking_lot::Mutex;
 use std::sync::Once;
@@ -170,7 +170,7 @@ impl<G: Gpu> Server<G> {
                 attach(&mut inner, one.piece);
             }
             // Under the same lock: the memory is there for this request and not for another thread's.
-            let served = self.take_locked(&mut inner, bytes, rounded, Fit::Any, false);
+            let served = self.take_locked(&mut inner, self.own_cache(), bytes, rounded, false);
             drop(inner);
             if let Some((moved, made)) = told {
                 self.chronicle_growth(&moved, &made);

@@ -5,29 +5,31 @@
 
 use super::server::Server;
 use super::{CuResult, Gpu};
-use crate::pool::{CACHED_MAX, Cache, Drain, Fit, Kept, Popped, cached_need, local};
+use crate::pool::local::Thread;
+use crate::pool::{CACHED_MAX, Cache, Drain, Kept, Popped, cached_need};
 
 impl<G: Gpu> Server<G> {
     /// The calling thread's cache of this pool.
     #[inline(always)]
-    pub(super) fn cache(&self) -> Option<&'static Cache> {
+    pub(super) fn cache(&self, thread: &Thread) -> Option<&'static Cache> {
         let caches = self.caches;
-        local::find(self.owner, || caches.enter())
+        thread.find(self.owner, || caches.enter())
     }
 
     /// Serves `bytes` from memory that is clean now, without any driver call but a poll now and then.
     #[inline(always)]
-    pub fn try_hit(&self, bytes: u64) -> Option<u64> {
+    pub fn try_hit(&self, thread: &Thread, bytes: u64) -> Option<u64> {
         if !self.fence.is_ordered() {
             return None;
         }
         let rounded = if self.rounds { self.tuning.rounding.round(bytes)? } else { bytes };
+        let cache = self.cache(thread);
         if rounded > CACHED_MAX {
-            return self.take_large(bytes, rounded);
+            return self.take_large(cache, bytes, rounded);
         }
         let need = cached_need(rounded);
-        let Some(cache) = self.cache() else {
-            return self.take(bytes, rounded, Fit::Any, true, false);
+        let Some(cache) = cache else {
+            return self.take(None, bytes, rounded, true, false);
         };
         match cache.pop(need, bytes, self.fence.retired()) {
             Popped::Block(address) => Some(address),
@@ -36,8 +38,8 @@ impl<G: Gpu> Server<G> {
     }
 
     /// What the calling thread's cache has for a request now: it may have become clean.
-    pub(super) fn pop(&self, bytes: u64, rounded: u64) -> Popped {
-        match self.cache().filter(|_| rounded <= CACHED_MAX) {
+    pub(super) fn pop(&self, cache: Option<&Cache>, bytes: u64, rounded: u64) -> Popped {
+        match cache.filter(|_| rounded <= CACHED_MAX) {
             Some(cache) => cache.pop(cached_need(rounded), bytes, self.fence.retired()),
             None => Popped::Empty,
         }
@@ -89,7 +91,7 @@ impl<G: Gpu> Server<G> {
         if let Some(batch) = batch {
             self.locked().heap.take_batch(&batch);
         }
-        self.take(bytes, need, Fit::Any, true, round || popped == Popped::Empty)
+        self.take(Some(cache), bytes, need, true, round || popped == Popped::Empty)
     }
 
     /// A free has put its block into the calling thread's cache. Calls nothing but, once in so many frees, for a seal.

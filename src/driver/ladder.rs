@@ -17,7 +17,8 @@ use super::books::Change;
 use super::large::SERVED_PER_BARRIER;
 use super::server::{Inner, ROTATED_MAX, Server};
 use super::{CuResult, Gpu};
-use crate::pool::{Drain, Epoch, Fit, Popped};
+use crate::pool::local::Thread;
+use crate::pool::{Drain, Epoch, Popped};
 use crate::report::history::What;
 use crate::report::units::human;
 use std::time::Instant;
@@ -87,11 +88,11 @@ impl<G: Gpu> Server<G> {
     /// code when it failed for another reason; `CUDA_ERROR_INVALID_VALUE` for 0 bytes; `CUDA_ERROR_NOT_SUPPORTED` for
     /// what only the driver can serve.
     #[inline(always)]
-    pub fn alloc(&self, bytes: u64) -> Result<u64, CuResult> {
+    pub fn alloc(&self, thread: &Thread, bytes: u64) -> Result<u64, CuResult> {
         if bytes == 0 {
             return Err(CuResult::INVALID_VALUE);
         }
-        if let Some(address) = self.try_hit(bytes) {
+        if let Some(address) = self.try_hit(thread, bytes) {
             return Ok(address);
         }
         self.miss(bytes)
@@ -125,9 +126,10 @@ impl<G: Gpu> Server<G> {
         // No larger than the cap, and a size that cannot be rounded is larger than any device.
         let rounded = self.tuning.rounding.round(bytes).filter(|size| *size <= account.limit_bytes());
         let Some(rounded) = rounded else { return Err(CuResult::OUT_OF_MEMORY) };
-        let search = || match self.pop(bytes, rounded) {
+        let cache = self.own_cache();
+        let search = || match self.pop(cache, bytes, rounded) {
             Popped::Block(address) => Some(address),
-            _ => self.take(bytes, rounded, Fit::Any, true, false),
+            _ => self.take(cache, bytes, rounded, true, false),
         };
         tracing::trace!("no clean block at hand for {bytes} B");
 
@@ -141,7 +143,7 @@ impl<G: Gpu> Server<G> {
             }
         }
 
-        let waiting = match self.pop(bytes, rounded) {
+        let waiting = match self.pop(cache, bytes, rounded) {
             Popped::Block(address) => return Ok(address),
             Popped::Waiting(epoch) => Some(epoch),
             Popped::Empty => None,
@@ -373,7 +375,7 @@ impl<G: Gpu> Server<G> {
                     }
                     reservation.for_pool();
                     // Under the same lock: the heap has grown for this request and not for another thread's.
-                    let served = self.take_locked(&mut inner, bytes, rounded, Fit::Any, false);
+                    let served = self.take_locked(&mut inner, self.own_cache(), bytes, rounded, false);
                     let reserved = inner.heap.reserved().current;
                     drop(inner);
                     self.chronicle(What::SegmentAlloc, address, size);

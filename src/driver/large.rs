@@ -6,7 +6,7 @@
 
 use super::Gpu;
 use super::server::{Inner, Server};
-use crate::pool::{Drain, Epoch, Fit, SMALL_MAX};
+use crate::pool::{Cache, Drain, Epoch, Fit, GRANULE};
 use parking_lot::MutexGuard;
 
 /// Requests served between two waits that are not forced: with 16 a wait costs a program of overlapping streams nothing
@@ -19,11 +19,19 @@ const SERVED_PER_QUESTION: u64 = 16;
 
 impl<G: Gpu> Server<G> {
     /// Serves a large request from memory that is clean, or can be known to be without holding anybody up.
-    pub(super) fn take_large(&self, bytes: u64, rounded: u64) -> Option<u64> {
+    pub(super) fn take_large(&self, cache: Option<&Cache>, bytes: u64, rounded: u64) -> Option<u64> {
+        let need = rounded.checked_next_multiple_of(GRANULE)?;
         let mut inner = self.locked();
-        let mut address = self.take_locked(&mut inner, bytes, rounded, Fit::Tight, true);
+        self.catch_up(&mut inner);
+        if let Some(cache) = cache {
+            inner.heap.settle(cache);
+        }
+        let mut address = inner.heap.alloc_large(bytes, need, Fit::Tight);
         if address.is_none() {
-            (inner, address) = self.look_further(inner, bytes, rounded);
+            (inner, address) = self.look_further(inner, bytes, need);
+        }
+        if address.is_some() {
+            inner.count(bytes, true);
         }
         self.pass_by(inner);
         address
@@ -34,9 +42,8 @@ impl<G: Gpu> Server<G> {
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
         bytes: u64,
-        rounded: u64,
+        need: u64,
     ) -> (MutexGuard<'a, Inner>, Option<u64>) {
-        let take = |inner: &mut Inner, fit| self.take_locked(inner, bytes, rounded, fit, true);
         if let Some(newest) = inner.heap.newest_pending() {
             // A range is there to waste nothing, and what is cut in it must be moved together again.
             let seal =
@@ -46,27 +53,29 @@ impl<G: Gpu> Server<G> {
                 // What is freed is sealed every few frees anyway: mostly a question is all that it takes, and mostly there is none to ask.
                 let more = if seal { self.fence.refresh(newest) } else { self.fence.poll() };
                 inner = self.locked();
-                if more && let Some(address) = take(&mut inner, Fit::Tight) {
+                self.catch_up(&mut inner);
+                if more && let Some(address) = inner.heap.alloc_large(bytes, need, Fit::Tight) {
                     return (inner, Some(address));
                 }
             }
         }
         // What other threads have cached and what may join to serve the request.
         if inner.due(SERVED_PER_DRAIN, |inner| &mut inner.served_at_drain) {
-            self.drain_locked(&mut inner.heap, Drain::Like(rounded));
+            self.drain_locked(&mut inner.heap, Drain::Like(need));
         }
-        if let Some(epoch) = self.wait_due(&mut inner, rounded) {
+        if let Some(epoch) = self.wait_due(&mut inner, need) {
             drop(inner);
             self.wait_until(epoch);
             inner = self.locked();
+            self.catch_up(&mut inner);
         }
-        let address = take(&mut inner, Fit::Any);
+        let address = inner.heap.alloc_large(bytes, need, Fit::Any);
         (inner, address)
     }
 
     /// What to wait for before a larger clean block is cut, if that is due. Where the GPU lags behind, cutting costs the next
     /// large request its block, and a program up to three times its memory; a wait this rare costs it nothing.
-    fn wait_due(&self, inner: &mut Inner, rounded: u64) -> Option<Epoch> {
+    fn wait_due(&self, inner: &mut Inner, need: u64) -> Option<Epoch> {
         let newest = inner.heap.newest_pending()?;
         // A driver without context-wide events seals nothing; waiting for all is what it can do.
         let epoch = match self.fence.newest_sealed() {
@@ -75,9 +84,8 @@ impl<G: Gpu> Server<G> {
         };
         let due = epoch > self.fence.retired()
             && self.served(inner) - inner.served_at_barrier >= SERVED_PER_BARRIER
-            && rounded > SMALL_MAX
             && !self.fence.gate().capturing();
-        (due && inner.heap.epoch_needed(rounded).is_some()).then_some(epoch)
+        (due && inner.heap.epoch_needed(need).is_some()).then_some(epoch)
     }
 }
 

@@ -12,8 +12,9 @@ use super::glance::Glance;
 use super::patience::Patience;
 use super::{Ctx, CuResult, Gpu, is_sticky};
 use crate::policy::Rounding;
+use crate::pool::local::Thread;
 use crate::pool::{
-    CACHED_MAX, Caches, Claim, Claimed, Drain, Epoch, Fit, Heap, Idle, Rules, SMALL_MAX, Usage, local,
+    CACHED_MAX, Cache, Caches, Claim, Claimed, Drain, Epoch, Fit, Heap, Idle, Rules, SMALL_MAX, Usage, local,
 };
 use crate::report::history::What;
 use crate::report::model::{DriverTime, Mapped};
@@ -109,6 +110,17 @@ pub struct Server<G: Gpu> {
     pub(super) glance: Glance,
 }
 
+impl Inner {
+    /// One request of `bytes` has been served.
+    #[inline]
+    pub(super) fn count(&mut self, bytes: u64, hit: bool) {
+        self.counts.alloc += 1;
+        self.counts.cache_hit += u64::from(hit);
+        self.histogram.record(bytes);
+        self.allocs_to_poll = self.allocs_to_poll.saturating_sub(1);
+    }
+}
+
 impl<G: Gpu> Server<G> {
     /// The pool of `ctx`, whose heap has the number and the index of `caches`. Makes the context take part in `fence`.
     pub fn new(
@@ -198,10 +210,17 @@ impl<G: Gpu> Server<G> {
 
     /// Takes `bytes` from the heap if it can be done now; `hit` says whether it counts as a cache hit, `lend` whether the
     /// thread's cache gets some more of the kind.
-    pub(super) fn take(&self, bytes: u64, rounded: u64, fit: Fit, hit: bool, lend: bool) -> Option<u64> {
+    pub(super) fn take(
+        &self,
+        cache: Option<&Cache>,
+        bytes: u64,
+        rounded: u64,
+        hit: bool,
+        lend: bool,
+    ) -> Option<u64> {
         let mut inner = self.locked();
-        let address = self.take_locked(&mut inner, bytes, rounded, fit, hit)?;
-        if lend && let Some(cache) = local::get(self.owner) {
+        let address = self.take_locked(&mut inner, cache, bytes, rounded, hit)?;
+        if lend && let Some(cache) = cache {
             inner.heap.lend(cache, address, rounded);
         }
         self.pass_by(inner);
@@ -226,21 +245,23 @@ impl<G: Gpu> Server<G> {
     pub(super) fn take_locked(
         &self,
         inner: &mut Inner,
+        cache: Option<&Cache>,
         bytes: u64,
         rounded: u64,
-        fit: Fit,
         hit: bool,
     ) -> Option<u64> {
         self.catch_up(inner);
-        if let Some(cache) = local::get(self.owner) {
+        if let Some(cache) = cache {
             inner.heap.settle(cache);
         }
-        let address = inner.heap.alloc(bytes, rounded, fit, inner.seen_retired)?;
-        inner.counts.alloc += 1;
-        inner.counts.cache_hit += u64::from(hit);
-        inner.histogram.record(bytes);
-        inner.allocs_to_poll = inner.allocs_to_poll.saturating_sub(1);
+        let address = inner.heap.alloc(bytes, rounded, Fit::Any, inner.seen_retired)?;
+        inner.count(bytes, hit);
         Some(address)
+    }
+
+    /// The calling thread's cache, if it has one; where a request has gone too far for its thread to be still at hand.
+    pub(super) fn own_cache(&self) -> Option<&'static Cache> {
+        local::with(|thread| thread.get(self.owner))
     }
 
     /// Requests served so far, by the caches too: not for every request, for it asks all threads' caches.
@@ -262,11 +283,11 @@ impl<G: Gpu> Server<G> {
     ///
     /// # Errors
     /// The error that the context has failed with: the driver would answer with it, too.
-    pub fn free(&self, claimed: Claimed) -> Result<(), CuResult> {
+    pub fn free(&self, thread: &Thread, claimed: Claimed) -> Result<(), CuResult> {
         if self.tuning.free_sync {
             self.fence.host_wait(self.ctx());
         }
-        let (cache, size) = (self.cache(), claimed.size());
+        let (cache, size) = (self.cache(thread), claimed.size());
         let (mut claimed, mut batch) = (claimed, None);
         if let Some(cache) = cache.filter(|_| size <= CACHED_MAX) {
             // Why the block did not go there: perhaps its ring was full.

@@ -171,7 +171,7 @@ impl World {
             pool.revive(pool.ctx());
         }
         let faults = self.fence.gpu().state.lock().failures.len();
-        let addr = match pool.alloc(bytes) {
+        let addr = match local::with(|thread| pool.alloc(thread, bytes)) {
             Ok(addr) => addr,
             Err(code) => {
                 if faults == 0 {
@@ -210,7 +210,7 @@ impl World {
         self.gone.push(addr);
         // By the thread's cache, where that has room, or past it.
         let beside = !which.is_multiple_of(4);
-        let freed = if beside { self.eternal.index.keep(addr, local::get) } else { Freed::No };
+        let freed = if beside { local::with(|thread| self.eternal.index.keep(addr, |owner| thread.get(owner))) } else { Freed::No };
         let claim = match freed {
             Freed::Kept(kept) => {
                 assert_eq!(self.pool_of(kept.owner()), pool);
@@ -222,7 +222,7 @@ impl World {
         };
         let Claim::Claimed(claimed) = claim else { panic!("{addr:#x} is live") };
         assert_eq!((self.pool_of(claimed.owner()), claimed.requested()), (pool, bytes));
-        assert_eq!(self.pools[pool].free(claimed), Ok(()));
+        assert_eq!(local::with(|thread| self.pools[pool].free(thread, claimed)), Ok(()));
     }
 
     fn free_again(&self, which: usize) {

@@ -15,7 +15,8 @@ use crate::life::{
     captures, control, exit, failures, graphs, green, history, live, notes, peers, process, sites,
 };
 use crate::policy::{Conf, DeviceAccount};
-use crate::pool::{Caches, Index, Usage, local};
+use crate::pool::local::{self, Thread};
+use crate::pool::{Caches, Index, Usage};
 use crate::report::units::human;
 use crate::stats::{AtomicCounts, ExternalKind};
 use parking_lot::Mutex;
@@ -82,18 +83,18 @@ pub fn all() -> impl Iterator<Item = &'static Life> {
 /// The pool of the calling thread's current context, made if there is none yet. `None` without a current context, and
 /// while or after that context is being ended.
 #[inline(always)]
-pub fn current() -> Option<&'static Life> {
+pub fn current(thread: &Thread) -> Option<&'static Life> {
     let ctx = real::current_ctx()?;
     let version = VERSION.load(Ordering::Acquire);
-    let (last, seen, at) = local::with(|thread| thread.context.get());
+    let (last, seen, at) = thread.context.get();
     if last == ctx.0 && seen == version {
         return by_owner(at as u32);
     }
-    look_up(ctx, version)
+    look_up(thread, ctx, version)
 }
 
 #[cold]
-fn look_up(current: Ctx, version: u64) -> Option<&'static Life> {
+fn look_up(thread: &Thread, current: Ctx, version: u64) -> Option<&'static Life> {
     let ctx = green::home(current);
     let life = match find(ctx) {
         Some((at, life)) if !life.is_suspended() => Some((at, life)),
@@ -104,7 +105,7 @@ fn look_up(current: Ctx, version: u64) -> Option<&'static Life> {
         }),
     };
     let (at, life) = life?;
-    local::with(|thread| thread.context.set((current.0, version, at)));
+    thread.context.set((current.0, version, at));
     Some(life)
 }
 
@@ -228,7 +229,7 @@ pub fn known_books(device: u32) -> Option<&'static DeviceBooks> {
 
 /// The books of the calling thread's current device.
 pub fn current_books() -> Option<&'static DeviceBooks> {
-    match current() {
+    match local::with(current) {
         Some(life) => Some(life.server.books()),
         None => books(real::current_device()?),
     }

@@ -12,9 +12,9 @@
 //! `New` leads to one of the first three; `Child` and `Degraded` are final.
 
 use super::{command, exit, logging, notes, say, sites, threads};
-use crate::driver::real;
 use crate::policy::conf::LogLevel;
 use crate::policy::{Conf, conf};
+use crate::pool::local::{self, Thread};
 use crate::report::model::DEFAULT_SOURCE;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
@@ -55,8 +55,14 @@ fn loaded() {
 /// What to do with a hooked call. The first one starts the library.
 #[inline(always)]
 pub fn admit() -> Admission {
+    local::with(admit_on)
+}
+
+/// The same where the calling thread's variables are at hand.
+#[inline(always)]
+pub fn admit_on(thread: &Thread) -> Admission {
     if MODE.load(Ordering::Acquire) == ACTIVE {
-        return if real::inside() { Admission::Forward } else { Admission::Serve };
+        return if thread.inside.get() { Admission::Forward } else { Admission::Serve };
     }
     admit_otherwise()
 }

@@ -33,7 +33,7 @@ impl Bins {
         Bins { heads: vec![NONE; BINS].into(), words: [0; WORDS], summary: 0 }
     }
 
-    pub fn insert(&mut self, arena: &Arena, id: Id) {
+    pub fn insert(&mut self, arena: Arena, id: Id) {
         let record = arena.get(id);
         let bin = bin_of(record.size());
         let head = self.heads[bin];
@@ -48,13 +48,13 @@ impl Bins {
         self.heads[bin] = id;
     }
 
-    pub fn remove(&mut self, arena: &Arena, id: Id) {
+    pub fn remove(&mut self, arena: Arena, id: Id) {
         self.remove_from(arena, id, bin_of(arena.get(id).size()));
     }
 
     /// Moves a listed block whose size was `old` to the bin of its new size, which is mostly the same.
     #[inline]
-    pub fn resized(&mut self, arena: &Arena, id: Id, old: u64) {
+    pub fn resized(&mut self, arena: Arena, id: Id, old: u64) {
         let from = bin_of(old);
         if from != bin_of(arena.get(id).size()) {
             self.remove_from(arena, id, from);
@@ -63,11 +63,11 @@ impl Bins {
     }
 
     /// Removes a block that was listed with size `old`.
-    pub fn remove_sized(&mut self, arena: &Arena, id: Id, old: u64) {
+    pub fn remove_sized(&mut self, arena: Arena, id: Id, old: u64) {
         self.remove_from(arena, id, bin_of(old));
     }
 
-    fn remove_from(&mut self, arena: &Arena, id: Id, bin: usize) {
+    fn remove_from(&mut self, arena: Arena, id: Id, bin: usize) {
         let record = arena.get(id);
         let (left, right) = (record.left(), record.right());
         if right != NONE {
@@ -101,7 +101,7 @@ impl Bins {
     }
 
     /// The best block of at least `need` and less than `limit` bytes. Finds one whenever there is one.
-    pub fn pick(&self, arena: &Arena, need: u64, limit: u64) -> Option<Id> {
+    pub fn pick(&self, arena: Arena, need: u64, limit: u64) -> Option<Id> {
         let mut cut = false;
         let picked = self.pick_within(arena, need, limit, SCAN, &mut cut);
         if picked.is_none() && cut {
@@ -110,7 +110,7 @@ impl Bins {
         picked
     }
 
-    fn pick_within(&self, arena: &Arena, need: u64, limit: u64, scan: usize, cut: &mut bool) -> Option<Id> {
+    fn pick_within(&self, arena: Arena, need: u64, limit: u64, scan: usize, cut: &mut bool) -> Option<Id> {
         let last = bin_of(limit.saturating_sub(1));
         let mut bin = self.filled(bin_of(need))?;
         while bin <= last {
@@ -143,7 +143,7 @@ impl Bins {
 
     /// Size of the largest block in bytes; 0 when there is none. O(blocks of about that size); for tests.
     #[cfg(any(test, fuzzing))]
-    pub fn largest(&self, arena: &Arena) -> u64 {
+    pub fn largest(&self, arena: Arena) -> u64 {
         let Some(word) = self.summary.checked_ilog2() else { return 0 };
         let bin = word as usize * 64 + self.words[word as usize].ilog2() as usize;
         let mut largest = 0;
@@ -156,7 +156,7 @@ impl Bins {
     }
 
     /// Every block with the bin it is in; for checks.
-    pub fn all(&self, arena: &Arena) -> Vec<(Id, bool)> {
+    pub fn all(&self, arena: Arena) -> Vec<(Id, bool)> {
         let mut all = Vec::new();
         for (bin, &head) in self.heads.iter().enumerate() {
             let marked = self.words[bin / 64] >> (bin % 64) & 1 == 1 && self.summary >> (bin / 64) & 1 == 1;

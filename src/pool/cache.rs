@@ -47,6 +47,7 @@ pub struct Cache {
     /// Whether a thread has it.
     pub(super) taken: AtomicBool,
     pub(super) index: &'static Index,
+    pub(super) arena: Arena,
     /// The next in the list of its thread's caches.
     next: Mutex<Option<&'static Cache>>,
     bytes: AtomicU64,
@@ -94,6 +95,7 @@ impl Cache {
             owner,
             taken: AtomicBool::new(true),
             index,
+            arena: index.records.arena(),
             next: Mutex::new(None),
             bytes: AtomicU64::new(0),
             granted: AtomicU64::new(0),
@@ -178,11 +180,9 @@ impl Cache {
     #[inline(always)]
     pub fn pop(&self, need: u64, requested: u64, retired: Epoch) -> Popped {
         let Some((ring, size)) = self.ring_for(need) else { return Popped::Empty };
-        let arena = &self.index.arena;
-        let (next, passed) = self.rings[ring].pop(arena, retired);
+        let (next, passed) = self.rings[ring].pop(self.arena, retired);
         let popped = match next {
-            Next::Block(id, addr) => {
-                let record = arena.get(id);
+            Next::Block(record, addr) => {
                 record.set_requested(requested);
                 // Above the numbers that the heap gives, and no other's.
                 record
@@ -255,7 +255,7 @@ impl Cache {
             return false;
         }
         for (id, addr) in batch.blocks() {
-            self.rings[ring].put(self.index.arena.get(id), id, addr, batch.epoch);
+            self.rings[ring].put(self.arena.get(id), id, addr, batch.epoch);
         }
         self.arrived(ring);
         self.grow(bytes);
@@ -323,7 +323,7 @@ impl Cache {
         let size = self.size_of(ring);
         let mut batch = Batch::of(size);
         for _ in 0..most {
-            let Some(removed) = self.rings[ring].remove(&self.index.arena) else { break };
+            let Some(removed) = self.rings[ring].remove(self.arena) else { break };
             self.shrink(size);
             if let Ok(moved) = removed {
                 batch.push(moved);
@@ -348,7 +348,7 @@ impl Heap {
     pub fn lend(&mut self, cache: &Cache, addr: u64, need: u64) {
         let Some((ring, size, vacant)) = cache.vacancy(need, LENT) else { return };
         let mut lent = 0;
-        self.lend_objects(addr, vacant, |arena: &Arena, id| {
+        self.lend_objects(addr, vacant, |arena: Arena, id| {
             let record = arena.get(id);
             ring.put(record, id, record.addr(), 0);
             lent += size;

@@ -10,7 +10,7 @@ use super::depot::{Batch, Depots, Open};
 use super::gauges::Usage;
 use super::heap::Heap;
 use super::index::Index;
-use super::record::{Id, Place};
+use super::record::{Arena, Id, Place};
 use super::{Epoch, GRANULE};
 use crate::stats::SizeHistogram;
 use parking_lot::Mutex;
@@ -34,6 +34,7 @@ pub enum Drain {
 pub struct Caches {
     owner: u32,
     index: &'static Index,
+    arena: Arena,
     // Apart, like the depots, and made there: the thread that meets a context first may have a small stack.
     list: Box<[OnceLock<Box<Cache>>]>,
     made: AtomicU32,
@@ -49,6 +50,7 @@ impl Caches {
         Caches {
             owner,
             index,
+            arena: index.records.arena(),
             list: (0..MOST).map(|_| OnceLock::new()).collect(),
             made: AtomicU32::new(0),
             making: Mutex::new(()),
@@ -189,7 +191,7 @@ impl Caches {
             Drain::Like(bytes) if bytes <= SMALL_MAX => class_of(bytes)..class_of(bytes) + 1,
             Drain::Like(_) => CLASSES..RINGS,
         };
-        let arena = &self.index.arena;
+        let arena = self.arena;
         for cache in self.all() {
             if rings.start == CLASSES && !cache.has_arrivals() {
                 continue;
@@ -298,7 +300,7 @@ impl Caches {
 
     /// Every record that a cache or the depot holds, with duplicates if there are any; for checks, while nothing else happens.
     pub(super) fn held(&self) -> Vec<Id> {
-        let arena = &self.index.arena;
+        let arena = self.arena;
         let mut held: Vec<Id> =
             self.all().flat_map(|cache| cache.rings(0..RINGS)).flat_map(|ring| ring.held(arena)).collect();
         for depots in self.all_depots() {

@@ -49,7 +49,7 @@ impl Heap {
     /// # Errors
     /// As [`Heap::check`].
     pub fn check_with(&self, caches: Option<&Caches>) -> Result<(), String> {
-        let arena = &self.index.arena;
+        let arena = self.arena;
         let mut sums = Sums::default();
         let held = caches.map(Caches::held).unwrap_or_default();
         sums.cached = held.iter().copied().collect();
@@ -148,7 +148,7 @@ impl Heap {
     }
 
     fn check_record(&self, id: Id, before: Id, slot: u32) -> Result<(), String> {
-        let record = self.index.arena.get(id);
+        let record = self.arena.get(id);
         ensure!(record.prev() == before, "block {id} does not know the one below it");
         ensure!(record.region() == slot, "block {id} names another region");
         ensure!(record.owner() == self.owner, "block {id} names another heap");
@@ -219,7 +219,7 @@ impl Heap {
     }
 
     fn check_pages(&self, id: Id, region: &Region) -> Result<(), String> {
-        let record = self.index.arena.get(id);
+        let record = self.arena.get(id);
         let (first, end) = (record.addr().div_ceil(PAGE), record.end().div_ceil(PAGE));
         for page in first..end {
             let named = region.pages[(page - region.addr.div_ceil(PAGE)) as usize];
@@ -229,7 +229,7 @@ impl Heap {
     }
 
     fn check_queue(&self, pending: &mut HashSet<Id>) -> Result<(), String> {
-        let arena = &self.index.arena;
+        let arena = self.arena;
         let (mut before, mut id, mut epoch) = (NONE, self.queue.0, 0);
         while id != NONE {
             let record = arena.get(id);
@@ -254,7 +254,7 @@ impl Heap {
     }
 
     fn check_slab(&self, slot: u32, slab: &Slab, region: &Region, sums: &mut Sums) -> Result<(), String> {
-        let arena = &self.index.arena;
+        let arena = self.arena;
         let block = arena.get(slab.block);
         let size = u64::from(class(slab.class).size);
         ensure!(block.addr().is_multiple_of(CELL), "slab {slot} is not aligned");

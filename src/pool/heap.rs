@@ -6,7 +6,7 @@ use super::gauges::Gauges;
 use super::index::{Claim, Claimed, Index};
 use super::lists::SlabLists;
 use super::range::Range;
-use super::record::{Id, NONE, Place, State};
+use super::record::{Arena, Id, NONE, Place, State};
 use super::region::{PAGE, Regions};
 use super::slab::Slab;
 use super::{Epoch, GRANULE};
@@ -48,6 +48,7 @@ pub enum Fit {
 pub struct Heap {
     pub(super) owner: u32,
     pub(super) index: &'static Index,
+    pub(super) arena: Arena,
     pub(super) rules: Rules,
     pub(super) bins: Bins,
     pub(super) regions: Regions,
@@ -78,6 +79,7 @@ impl Heap {
         Heap {
             owner,
             index,
+            arena: index.records.arena(),
             rules,
             bins: Bins::new(),
             regions: Regions::default(),
@@ -115,6 +117,13 @@ impl Heap {
         Some(addr)
     }
 
+    /// The same for a request of `need` bytes above the slabs' sizes, a multiple of 512; everything that is over has been retired.
+    pub fn alloc_large(&mut self, requested: u64, need: u64, fit: Fit) -> Option<u64> {
+        let addr = self.alloc_block(need, requested, fit)?;
+        self.clock += 1;
+        Some(addr)
+    }
+
     /// Bytes from which on a block is too large for a request of `need`.
     fn limit(&self, need: u64, fit: Fit) -> u64 {
         let tight = match fit {
@@ -137,8 +146,8 @@ impl Heap {
     }
 
     pub(super) fn alloc_block(&mut self, need: u64, requested: u64, fit: Fit) -> Option<u64> {
-        let id = self.bins.pick(&self.index.arena, need, self.limit(need, fit))?;
-        let size = self.index.arena.get(id).size();
+        let id = self.bins.pick(self.arena, need, self.limit(need, fit))?;
+        let size = self.arena.get(id).size();
         let mut taken = NONE;
         if size > need && need < self.rules.max_split {
             taken = self.cut(id, size, need).unwrap_or(NONE);
@@ -148,7 +157,7 @@ impl Heap {
             self.unbin(id);
             taken = id;
         }
-        let record = self.index.arena.get(taken);
+        let record = self.arena.get(taken);
         record.set_requested(requested);
         record.set_serial(self.clock);
         let (addr, size, slot) = (record.addr(), record.size(), record.region());
@@ -170,9 +179,9 @@ impl Heap {
         let (taken, rest) = if top { (high, low) } else { (low, high) };
         if rest == id {
             self.gauges.clean -= need;
-            self.bins.resized(&self.index.arena, id, size);
+            self.bins.resized(self.arena, id, size);
         } else {
-            self.bins.remove_sized(&self.index.arena, id, size);
+            self.bins.remove_sized(self.arena, id, size);
             self.gauges.clean -= size;
             self.bin(rest);
         }
@@ -182,7 +191,7 @@ impl Heap {
     /// [`Index::claim`] under the heap's lock: decides what that left open, and never answers [`Claim::Ask`].
     pub fn claim(&self, addr: u64) -> Claim {
         let Some((id, start)) = self.locate(addr) else { return Claim::Foreign };
-        let record = self.index.arena.get(id);
+        let record = self.arena.get(id);
         if record.claim(addr) {
             return Claim::Claimed(Claimed::new(id, addr, record));
         }
@@ -196,7 +205,7 @@ impl Heap {
     #[allow(clippy::needless_pass_by_value)] // Giving the claim up is the point: a block is freed once.
     pub fn free(&mut self, claimed: Claimed, epoch: Epoch) {
         let Claimed { id, addr, .. } = claimed;
-        let record = self.index.arena.get(id);
+        let record = self.arena.get(id);
         // After `clear` the record is another block's, or nobody's.
         if record.word() != (addr, State::Claimed) || record.owner() != self.owner {
             return;
@@ -207,14 +216,14 @@ impl Heap {
 
     /// Takes back a block that was cached, from between the caches and the heap: the thread that freed it has counted that.
     pub(super) fn free_cached(&mut self, id: Id, addr: u64, epoch: Epoch) {
-        let record = self.index.arena.get(id);
+        let record = self.arena.get(id);
         if record.is_cached_at(addr, Place::BETWEEN) && record.owner() == self.owner {
             self.put(id, epoch);
         }
     }
 
     fn put(&mut self, id: Id, epoch: Epoch) {
-        let slot = self.index.arena.get(id).region();
+        let slot = self.arena.get(id).region();
         if slot == OBJECT {
             self.free_object(id, epoch);
             return;
@@ -232,13 +241,13 @@ impl Heap {
             self.clean(id);
             return;
         }
-        let record = self.index.arena.get(id);
+        let record = self.arena.get(id);
         let (_, last) = self.queue;
         let (mut epoch, mut raised) = (epoch, false);
         if last == NONE {
             self.queue.0 = id;
         } else {
-            let tail = self.index.arena.get(last);
+            let tail = self.arena.get(last);
             // The queue stays in order: who comes late waits for those before it.
             raised = tail.epoch() > epoch;
             epoch = epoch.max(tail.epoch());
@@ -256,7 +265,7 @@ impl Heap {
     }
 
     pub(super) fn unqueue(&mut self, id: Id) {
-        let arena = &self.index.arena;
+        let arena = self.arena;
         let record = arena.get(id);
         let (left, right) = (record.left(), record.right());
         if left == NONE {
@@ -281,7 +290,7 @@ impl Heap {
         self.retired = upto;
         while self.queue.0 != NONE {
             let id = self.queue.0;
-            if self.index.arena.get(id).epoch() > upto {
+            if self.arena.get(id).epoch() > upto {
                 break;
             }
             self.unqueue(id);
@@ -291,7 +300,7 @@ impl Heap {
 
     /// Makes a block clean, joined with its clean neighbours.
     pub(super) fn clean(&mut self, id: Id) {
-        let arena = &self.index.arena;
+        let arena = self.arena;
         let record = arena.get(id);
         record.set_state(State::Clean);
         let (size, prev, next) = (record.size(), record.prev(), record.next());
@@ -329,13 +338,13 @@ impl Heap {
     }
 
     pub(super) fn bin(&mut self, id: Id) {
-        self.gauges.clean += self.index.arena.get(id).size();
-        self.bins.insert(&self.index.arena, id);
+        self.gauges.clean += self.arena.get(id).size();
+        self.bins.insert(self.arena, id);
     }
 
     pub(super) fn unbin(&mut self, id: Id) {
-        self.gauges.clean -= self.index.arena.get(id).size();
-        self.bins.remove(&self.index.arena, id);
+        self.gauges.clean -= self.arena.get(id).size();
+        self.bins.remove(self.arena, id);
     }
 
     /// Forgets everything: the context died. Blocks that the program still holds become foreign.
@@ -353,9 +362,9 @@ impl Heap {
 
     /// A record of this heap, describing nothing.
     pub(super) fn new_record(&mut self) -> Option<Id> {
-        let arena = &self.index.arena;
+        let arena = self.arena;
         if self.spare == NONE {
-            self.spare = arena.take_chain();
+            self.spare = self.index.records.take_chain();
         }
         let id = self.spare;
         if id == NONE {
@@ -368,7 +377,7 @@ impl Heap {
     }
 
     pub(super) fn spare_record(&mut self, id: Id) {
-        let record = self.index.arena.get(id);
+        let record = self.arena.get(id);
         record.set_word(0, State::Unused);
         record.set_right(self.spare);
         self.spare = id;
@@ -381,6 +390,6 @@ pub(super) const OBJECT: u32 = u32::MAX;
 impl Drop for Heap {
     fn drop(&mut self) {
         self.clear();
-        self.index.arena.give_back(self.spare, &self.spare_runs);
+        self.index.records.give_back(self.spare, &self.spare_runs);
     }
 }

@@ -14,7 +14,7 @@ use parking_lot::RwLock;
 
 use super::cached::Cached;
 use super::classes::{CELL, CLASSES, class};
-use super::record::{Arena, Id, NONE, Place, Record};
+use super::record::{Id, NONE, Place, Record, Store};
 
 /// Width of the addresses that can be indexed: what CUDA devices use.
 pub const ADDRESS_BITS: u32 = 49;
@@ -101,7 +101,7 @@ pub struct Index {
     caches: AtomicU32,
     /// What they hold.
     pub(super) cached: Apart<Cached>,
-    pub(super) arena: Arena,
+    pub(super) records: Store,
 }
 
 impl Default for Index {
@@ -119,7 +119,7 @@ impl Index {
             moments: AtomicU64::new(0),
             caches: AtomicU32::new(0),
             cached: Apart(Cached::new()),
-            arena: Arena::new(),
+            records: Store::new(),
         }
     }
 
@@ -146,7 +146,7 @@ impl Index {
 
     /// Host memory of all records in bytes, in use or kept to be reused.
     pub fn record_bytes(&self) -> u64 {
-        u64::from(self.arena.handed_out()) * size_of::<Record>() as u64
+        u64::from(self.records.handed_out()) * size_of::<Record>() as u64
     }
 
     /// A number larger than at every earlier call.
@@ -165,7 +165,8 @@ impl Index {
     #[inline(always)]
     pub(super) fn candidate(&self, addr: u64) -> (Id, &Record, Option<usize>) {
         let id = self.cell(addr).map_or(NONE, |cell| cell.load(Ordering::Acquire));
-        let record = self.arena.get(id);
+        let arena = self.records.arena();
+        let record = arena.get(id);
         let Some(start) = record.slab() else { return (id, record, None) };
         let offset = addr.wrapping_sub(start);
         let number = record.tag() as usize % CLASSES;
@@ -176,7 +177,7 @@ impl Index {
         } else {
             NONE
         };
-        (object, self.arena.get(object), Some(number))
+        (object, arena.get(object), Some(number))
     }
 
     #[inline(always)]

@@ -42,7 +42,7 @@ impl Cache {
         let (id, size, requested) = (claimed.id, claimed.size(), claimed.requested());
         let ring = self.ring_of(size).filter(|ring| !self.rings[*ring].is_full() && self.has_room(size));
         match ring {
-            Some(ring) if self.rings[ring].accept_claimed(self.index.arena.get(id), claimed.addr) => {
+            Some(ring) if self.rings[ring].accept_claimed(self.arena.get(id), claimed.addr) => {
                 Ok(Kept { cache: self, ring, id, size, requested })
             }
             _ => Err(claimed),
@@ -87,7 +87,7 @@ impl Index {
 
     #[cold]
     fn keep_not<'a>(&self, addr: u64, id: Id, ring: &Ring) -> Freed<'a> {
-        let record = self.arena.get(id);
+        let record = self.records.arena().get(id);
         if ring.reject(record, addr) { Freed::Claimed(Claimed::new(id, addr, record)) } else { Freed::No }
     }
 }

@@ -79,35 +79,33 @@ pub fn leave() {
     });
 }
 
-/// The calling thread's cache of heap `owner`: `None` if it has none at hand, and then perhaps by [`find`].
-#[inline(always)]
-pub fn get(owner: u32) -> Option<&'static Cache> {
-    with(|thread| {
-        let (of, cache) = thread.places[owner as usize % PLACES].get();
+impl Thread {
+    /// The thread's cache of heap `owner`: `None` if it has none at hand, and then perhaps by [`Thread::find`].
+    #[inline(always)]
+    pub fn get(&self, owner: u32) -> Option<&'static Cache> {
+        let (of, cache) = self.places[owner as usize % PLACES].get();
         if of == owner { cache } else { None }
-    })
-}
+    }
 
-/// The same after a search, or from `enter`, which is asked once per thread and heap.
-#[inline(always)]
-pub fn find(owner: u32, enter: impl FnOnce() -> Option<&'static Cache>) -> Option<&'static Cache> {
-    with(|thread| {
-        let (of, cache) = thread.places[owner as usize % PLACES].get();
-        if of == owner { cache } else { search(owner, enter) }
-    })
-}
+    /// The same after a search, or from `enter`, which is asked once per thread and heap.
+    #[inline(always)]
+    pub fn find(&self, owner: u32, enter: impl FnOnce() -> Option<&'static Cache>) -> Option<&'static Cache> {
+        let (of, cache) = self.places[owner as usize % PLACES].get();
+        if of == owner { cache } else { self.search(owner, enter) }
+    }
 
-#[cold]
-fn search(owner: u32, enter: impl FnOnce() -> Option<&'static Cache>) -> Option<&'static Cache> {
-    let first = with(|thread| thread.first.get());
-    let known = std::iter::successors(first, |cache| cache.next()).find(|cache| cache.owner() == owner);
-    let cache = known.or_else(|| {
-        let cache = enter()?;
-        cache.link(first);
-        with(|thread| thread.first.set(Some(cache)));
-        notice();
-        Some(cache)
-    });
-    with(|thread| thread.places[owner as usize % PLACES].set((owner, cache)));
-    cache
+    #[cold]
+    fn search(&self, owner: u32, enter: impl FnOnce() -> Option<&'static Cache>) -> Option<&'static Cache> {
+        let first = self.first.get();
+        let known = std::iter::successors(first, |cache| cache.next()).find(|cache| cache.owner() == owner);
+        let cache = known.or_else(|| {
+            let cache = enter()?;
+            cache.link(first);
+            self.first.set(Some(cache));
+            notice();
+            Some(cache)
+        });
+        self.places[owner as usize % PLACES].set((owner, cache));
+        cache
+    }
 }

@@ -221,7 +221,7 @@ impl Model {
     fn alloc(&mut self, bytes: u64, tight: bool) {
         let rounded = bytes.next_multiple_of(GRANULE);
         let fit = if tight { Fit::Tight } else { Fit::Any };
-        let before = self.heap.bins.largest(&self.heap.index.arena);
+        let before = self.heap.bins.largest(self.heap.arena);
         let mut addr = self.heap.alloc(bytes, rounded, fit, self.retired);
         if addr.is_none() && !tight {
             assert!(
@@ -360,7 +360,7 @@ impl Model {
 
     /// Start and size of the block at `addr`, which may be a slab.
     fn block_of(&self, addr: u64) -> (u64, u64) {
-        let (regions, arena) = (&self.heap.regions, &self.index.arena);
+        let (regions, arena) = (&self.heap.regions, self.heap.arena);
         let slot = regions.slot_of(addr).expect("in a region");
         let mut id = regions.get(slot).expect("known").first;
         while arena.get(id).end() <= addr {

@@ -24,7 +24,7 @@ impl Heap {
     }
 
     fn block_epoch(&self, need: u64) -> Option<Epoch> {
-        let arena = &self.index.arena;
+        let arena = self.arena;
         let (first, last) = self.queue;
         if last == NONE || self.gauges.pending + self.gauges.clean < need {
             return None;
@@ -61,7 +61,7 @@ impl Heap {
 
     /// Epoch of the oldest pending block that serves `need` without its neighbours, if it is among the oldest `scan`.
     fn first_alone(&self, need: u64, scan: usize) -> Option<Epoch> {
-        let arena = &self.index.arena;
+        let arena = self.arena;
         let mut id = self.queue.0;
         for _ in 0..scan {
             if id == NONE {
@@ -78,7 +78,7 @@ impl Heap {
 
     /// Whether the end of `epoch` would make a clean block that serves `need`.
     fn would_serve(&self, epoch: Epoch, need: u64) -> bool {
-        let arena = &self.index.arena;
+        let arena = self.arena;
         let mut id = self.queue.0;
         while id != NONE {
             let record = arena.get(id);
@@ -98,7 +98,7 @@ impl Heap {
     /// Bytes of the free run that pending block `id` would be in after `epoch`; `None` unless it is the run's lowest
     /// pending block, so that every run is summed once.
     fn joined(&self, id: Id, epoch: Epoch) -> Option<u64> {
-        let arena = &self.index.arena;
+        let arena = self.arena;
         let freed = |id: Id| {
             let record = arena.get(id);
             match record.state() {

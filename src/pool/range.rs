@@ -140,7 +140,7 @@ impl Heap {
     /// Memory was freed under `epoch`: it may not be unmapped before that has completed.
     pub(super) fn mark_used(&mut self, id: Id, epoch: Epoch) {
         let Some(range) = &mut self.range else { return };
-        let record = self.index.arena.get(id);
+        let record = self.arena.get(id);
         if Some(record.region()) != range.slot {
             return;
         }
@@ -164,8 +164,8 @@ impl Heap {
         }
         let id = if piece.addr >= end { self.extend(piece.addr, piece.size) } else { self.fill(piece) };
         let Some(id) = id else { return false };
-        self.index.arena.get(id).set_state(State::Clean);
-        self.runs_changed(self.index.arena.get(id).region());
+        self.arena.get(id).set_state(State::Clean);
+        self.runs_changed(self.arena.get(id).region());
         self.clean(id);
         if let Some(range) = &mut self.range {
             range.pieces.insert(piece.addr, (piece.size, piece.handle));
@@ -190,7 +190,7 @@ impl Heap {
     /// Adds a gap at the end of the region.
     fn stretch(&mut self, addr: u64, size: u64) -> bool {
         let Some(id) = self.extend(addr, size) else { return false };
-        self.index.arena.get(id).set_state(State::Gap);
+        self.arena.get(id).set_state(State::Gap);
         self.make_gap(id, true);
         true
     }
@@ -199,7 +199,7 @@ impl Heap {
     fn extend(&mut self, addr: u64, size: u64) -> Option<Id> {
         let Some(slot) = self.range.as_ref()?.slot else {
             let id = self.insert_region(addr, size, true)?;
-            let slot = self.index.arena.get(id).region();
+            let slot = self.arena.get(id).region();
             if let Some(range) = &mut self.range {
                 range.slot = Some(slot);
                 range.used = vec![0; (size / PAGE) as usize];
@@ -208,7 +208,7 @@ impl Heap {
         };
         let last = self.last_block(slot)?;
         let id = self.new_record()?;
-        let arena = &self.index.arena;
+        let arena = self.arena;
         let record = arena.get(id);
         record.set_word(addr, State::Gap);
         record.set_size(size);
@@ -240,7 +240,7 @@ impl Heap {
             range.gaps.remove(&start);
         }
         // No gap any more, so that neither rest is joined with it.
-        self.index.arena.get(id).set_state(State::Clean);
+        self.arena.get(id).set_state(State::Clean);
         for rest in [low, high] {
             if rest != NONE {
                 self.make_gap(rest, false);
@@ -276,7 +276,7 @@ impl Heap {
     /// The clean block that covers all of `addr..addr + size`.
     pub(super) fn clean_cover(&self, addr: u64, size: u64) -> Option<Id> {
         let id = self.block_of_page(addr)?;
-        let record = self.index.arena.get(id);
+        let record = self.arena.get(id);
         (record.state() == State::Clean && record.end() >= addr + size).then_some(id)
     }
 
@@ -288,8 +288,8 @@ impl Heap {
 
     pub(super) fn last_block(&self, slot: u32) -> Option<Id> {
         let mut id = *self.regions.get(slot)?.pages.last()?;
-        while self.index.arena.get(id).next() != NONE {
-            id = self.index.arena.get(id).next();
+        while self.arena.get(id).next() != NONE {
+            id = self.arena.get(id).next();
         }
         Some(id)
     }
@@ -297,8 +297,8 @@ impl Heap {
     /// Cuts `addr..addr + size` out of a block that is in no list. Returns what is below (or [`NONE`]), that, and what is
     /// above; all in state clean and in no list. `None` when the records are exhausted.
     fn cut_out(&mut self, id: Id, addr: u64, size: u64) -> Option<(Id, Id, Id)> {
-        let (start, end) = (self.index.arena.get(id).addr(), self.index.arena.get(id).end());
-        let state = self.index.arena.get(id).state();
+        let (start, end) = (self.arena.get(id).addr(), self.arena.get(id).end());
+        let state = self.arena.get(id).state();
         let (mut low, mut middle, mut high) = (NONE, id, NONE);
         if addr > start {
             (low, middle) = self.split(id, addr - start)?;
@@ -307,7 +307,7 @@ impl Heap {
             let Some((first, second)) = self.split(middle, size) else {
                 if low != NONE {
                     let whole = self.merge(low, middle);
-                    self.index.arena.get(whole).set_state(state);
+                    self.arena.get(whole).set_state(state);
                 }
                 return None;
             };
@@ -319,7 +319,7 @@ impl Heap {
     /// Makes a block that is in no list a gap, joined with the gaps beside it. None is left at the region's end, unless it
     /// is to be the `last` for now.
     fn make_gap(&mut self, id: Id, last: bool) {
-        let arena = &self.index.arena;
+        let arena = self.arena;
         let (prev, next) = (arena.get(id).prev(), arena.get(id).next());
         let is_gap = |id: Id| id != NONE && arena.get(id).state() == State::Gap;
         let (below, above) = (is_gap(prev), is_gap(next));
@@ -332,7 +332,7 @@ impl Heap {
             self.forget_gap(next);
             whole = self.merge(whole, next);
         }
-        let record = self.index.arena.get(whole);
+        let record = self.arena.get(whole);
         record.set_state(State::Gap);
         let (addr, size, slot, prev) = (record.addr(), record.size(), record.region(), record.prev());
         self.runs_changed(slot);
@@ -343,7 +343,7 @@ impl Heap {
             }
             return;
         }
-        self.index.arena.get(prev).set_next(NONE);
+        self.arena.get(prev).set_next(NONE);
         self.spare_record(whole);
         let pages = (size / PAGE) as usize;
         if let Some(region) = self.regions.get_mut(slot) {
@@ -357,7 +357,7 @@ impl Heap {
     }
 
     fn forget_gap(&mut self, id: Id) {
-        let addr = self.index.arena.get(id).addr();
+        let addr = self.arena.get(id).addr();
         if let Some(range) = &mut self.range {
             range.gaps.remove(&addr);
         }

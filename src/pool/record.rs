@@ -7,6 +7,8 @@
 use std::sync::OnceLock;
 
 use parking_lot::Mutex;
+#[cfg(not(loom))]
+use zerocopy::{FromBytes, IntoBytes, KnownLayout};
 
 use super::classes::{CLASSES, GRANULE, class};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -92,6 +94,7 @@ fn cached_in(place: Place) -> u64 {
 
 /// What is known of one block, or of one object of a slab. Plain getters and setters are relaxed: the lock orders them.
 #[derive(Default)]
+#[cfg_attr(not(loom), derive(FromBytes, IntoBytes, KnownLayout))]
 #[repr(C, align(64))]
 pub struct Record {
     word: AtomicU64,
@@ -259,19 +262,34 @@ impl Record {
     }
 }
 
-/// Records per chunk: 256 KiB, small against what it describes.
-const CHUNK: u32 = 4096;
-/// Chunks: 33 million records.
-const CHUNKS: usize = 8192;
+/// Records of the process: 2 GiB of addresses, of which the system backs what has been used. Where it does not give so many, half
+/// as many, and so on.
+const RECORDS: usize = if cfg!(any(test, fuzzing, loom)) { 1 << 20 } else { 1 << 25 };
 /// Records that a heap takes at once.
 const BATCH: u32 = 64;
 
-type Chunk = Box<[Record; CHUNK as usize]>;
-
-/// All records of the process. Chunks are only ever added; heaps recycle their records and leave them here when they
-/// end.
+/// All records of the process, by their numbers. A reader without the lock may have a number that is out of date.
+#[derive(Clone, Copy)]
 pub struct Arena {
-    chunks: [OnceLock<Chunk>; CHUNKS],
+    records: &'static [Record],
+    nothing: &'static Record,
+}
+
+impl Arena {
+    fn of(records: &'static [Record]) -> Arena {
+        Arena { records, nothing: &records[NONE as usize] }
+    }
+
+    /// The record `id`; a number that no record has gets that of [`NONE`], which describes nothing.
+    #[inline(always)]
+    pub fn get(self, id: Id) -> &'static Record {
+        self.records.get(id as usize).unwrap_or(self.nothing)
+    }
+}
+
+/// Where the records are, and which of them are in use. Heaps recycle theirs and leave them here when they end.
+pub struct Store {
+    arena: OnceLock<Arena>,
     spare: Mutex<Spare>,
 }
 
@@ -284,11 +302,10 @@ struct Spare {
     runs: [Vec<Id>; CLASSES],
 }
 
-impl Arena {
-    #[allow(clippy::large_stack_arrays)] // Made for a static.
-    pub const fn new() -> Arena {
-        Arena {
-            chunks: [const { OnceLock::new() }; CHUNKS],
+impl Store {
+    pub const fn new() -> Store {
+        Store {
+            arena: OnceLock::new(),
             spare: Mutex::new(Spare {
                 fresh: NONE + 1,
                 chains: Vec::new(),
@@ -297,17 +314,13 @@ impl Arena {
         }
     }
 
-    /// The record `id`. A number that was never handed out gets the record of [`NONE`], which describes nothing: a
-    /// reader without the lock may follow a number that is out of date.
+    /// The records themselves.
     #[inline(always)]
-    pub fn get(&self, id: Id) -> &Record {
-        match self.chunks.get((id / CHUNK) as usize).and_then(OnceLock::get) {
-            Some(chunk) => &chunk[(id % CHUNK) as usize],
-            None => nothing(),
-        }
+    pub fn arena(&self) -> Arena {
+        *self.arena.get_or_init(|| Arena::of(reserve()))
     }
 
-    /// A chain of single records, linked through `right`; [`NONE`] when the arena is full.
+    /// A chain of single records, linked through `right`; [`NONE`] when all are in use.
     pub fn take_chain(&self) -> Id {
         let mut spare = self.spare.lock();
         if let Some(chain) = spare.chains.pop() {
@@ -316,12 +329,12 @@ impl Arena {
         let Some(first) = self.bump(&mut spare, BATCH) else { return NONE };
         drop(spare);
         for id in first..first + BATCH - 1 {
-            self.get(id).set_right(id + 1);
+            self.arena().get(id).set_right(id + 1);
         }
         first
     }
 
-    /// Consecutive records for the objects of a slab of `number`; [`NONE`] when the arena is full.
+    /// Consecutive records for the objects of a slab of `number`; [`NONE`] when all are in use.
     pub fn take_run(&self, number: usize) -> Id {
         let mut spare = self.spare.lock();
         match spare.runs[number].pop() {
@@ -330,18 +343,11 @@ impl Arena {
         }
     }
 
-    /// Consecutive records of one chunk, never handed out before; `None` when the arena is full.
+    /// Consecutive records never handed out before; `None` when there are no more.
     fn bump(&self, spare: &mut Spare, records: u32) -> Option<Id> {
-        let mut first = spare.fresh;
-        if first % CHUNK + records > CHUNK {
-            first = first.next_multiple_of(CHUNK);
-        }
-        let chunk = self.chunks.get((first / CHUNK) as usize)?;
-        if chunk.get().is_none() {
-            let records: Vec<Record> = (0..CHUNK).map(|_| Record::default()).collect();
-            chunk.set(Chunk::try_from(records).ok()?).ok()?;
-        }
-        spare.fresh = first + records;
+        let first = spare.fresh;
+        let end = first.checked_add(records).filter(|end| *end as usize <= self.arena().records.len())?;
+        spare.fresh = end;
         Some(first)
     }
 
@@ -354,7 +360,7 @@ impl Arena {
         for (class, &run) in runs.iter().enumerate() {
             let mut run = run;
             while run != NONE {
-                let next = self.get(run).right();
+                let next = self.arena().get(run).right();
                 spare.runs[class].push(run);
                 run = next;
             }
@@ -367,11 +373,24 @@ impl Arena {
     }
 }
 
-/// The record of no block.
-#[cold]
-fn nothing() -> &'static Record {
-    static NOTHING: OnceLock<Record> = OnceLock::new();
-    NOTHING.get_or_init(Record::default)
+/// As many zeroed records as the system gives addresses for; at least one.
+#[cfg(not(loom))]
+fn reserve() -> &'static [Record] {
+    for records in (0..=RECORDS.ilog2()).rev().map(|bits| 1_usize << bits) {
+        // Only addresses: what is never touched costs nothing, wherever the system is strict about promises too.
+        let mapping = memmap2::MmapOptions::new().len(records * size_of::<Record>()).no_reserve_swap().map_anon();
+        if let Ok(mapping) = mapping
+            && let Ok(records) = <[Record]>::mut_from_bytes(&mut Box::leak(Box::new(mapping))[..])
+        {
+            return records;
+        }
+    }
+    Vec::leak(vec![Record::default()])
+}
+
+#[cfg(loom)]
+fn reserve() -> &'static [Record] {
+    Vec::leak((0..64).map(|_| Record::default()).collect())
 }
 
 #[cfg(all(test, loom))]

@@ -146,7 +146,7 @@ impl Heap {
     #[must_use]
     pub fn add_region_pending(&mut self, addr: u64, size: u64, epoch: Epoch) -> bool {
         let Some(id) = self.insert_region(addr, size, false) else { return false };
-        if let Some(region) = self.regions.get_mut(self.index.arena.get(id).region()) {
+        if let Some(region) = self.regions.get_mut(self.arena.get(id).region()) {
             region.epoch = epoch;
         }
         self.release_block(id, epoch);
@@ -178,7 +178,7 @@ impl Heap {
             pages: vec![id; ((addr + size).div_ceil(PAGE) - addr.div_ceil(PAGE)) as usize],
         };
         let slot = self.regions.insert(region);
-        let record = self.index.arena.get(id);
+        let record = self.arena.get(id);
         record.set_word(addr, State::Clean);
         record.set_size(size);
         record.set_prev(NONE);
@@ -222,7 +222,7 @@ impl Heap {
         let region = self.regions.remove(slot)?;
         let mut id = region.first;
         while id != NONE {
-            let record = self.index.arena.get(id);
+            let record = self.arena.get(id);
             let (next, size) = (record.next(), record.size());
             match record.state() {
                 State::Clean => self.unbin(id),
@@ -278,7 +278,7 @@ impl Heap {
     /// `None` when the records are exhausted.
     pub(super) fn split(&mut self, id: Id, front: u64) -> Option<(Id, Id)> {
         let new = self.new_record()?;
-        let arena = &self.index.arena;
+        let arena = self.arena;
         let (old_record, record) = (arena.get(id), arena.get(new));
         let (addr, size, slot) = (old_record.addr(), old_record.size(), old_record.region());
         let back = size - front;
@@ -317,14 +317,14 @@ impl Heap {
 
     /// Joins two clean neighbours that are in no bin into one.
     pub(super) fn merge(&mut self, low: Id, high: Id) -> Id {
-        let arena = &self.index.arena;
+        let arena = self.arena;
         let (low_record, high_record) = (arena.get(low), arena.get(high));
         let (addr, slot) = (low_record.addr(), low_record.region());
         let (front, back) = (low_record.size(), high_record.size());
         let (kept, gone) = if front >= back { (low, high) } else { (high, low) };
         // Before the survivor covers them both: only the pages of the smaller part change hands.
         self.hand_pages(gone, kept);
-        let arena = &self.index.arena;
+        let arena = self.arena;
         if kept == low {
             let next = high_record.next();
             low_record.set_next(next);
@@ -340,7 +340,7 @@ impl Heap {
                 arena.get(prev).set_next(high);
             }
         }
-        let record = self.index.arena.get(kept);
+        let record = self.arena.get(kept);
         record.set_word(addr, State::Clean);
         record.set_size(front + back);
         self.spare_record(gone);
@@ -360,7 +360,7 @@ impl Heap {
     /// The pages whose first byte the block `from` covers now name `to`.
     #[inline]
     fn hand_pages(&mut self, from: Id, to: Id) {
-        let record = self.index.arena.get(from);
+        let record = self.arena.get(from);
         let addr = record.addr();
         let (first, end) = (addr.div_ceil(PAGE), (addr + record.size()).div_ceil(PAGE));
         if first < end {

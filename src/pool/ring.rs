@@ -25,13 +25,13 @@ pub(super) const CELLS: u32 = 32;
 const UNKNOWN: Epoch = Epoch::MAX;
 
 /// Where records are found.
-pub(super) trait Records {
-    fn get(&self, id: Id) -> &Record;
+pub(super) trait Records<'a>: Copy {
+    fn get(self, id: Id) -> &'a Record;
 }
 
-impl Records for Arena {
+impl Records<'static> for Arena {
     #[inline(always)]
-    fn get(&self, id: Id) -> &Record {
+    fn get(self, id: Id) -> &'static Record {
         Arena::get(self, id)
     }
 }
@@ -43,10 +43,10 @@ struct Cell {
 }
 
 /// What is next in a ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+#[derive(Clone, Copy)]
+pub(super) enum Next<'a> {
     /// A block, now the program's: its record and its address.
-    Block(Id, u64),
+    Block(&'a Record, u64),
     /// Nothing before this epoch is over.
     Waiting(Epoch),
     Empty,
@@ -144,7 +144,7 @@ impl Ring {
     /// The oldest block for the program, if its epoch is over by `retired`, and how many cells were passed over. By the ring's
     /// thread.
     #[inline(always)]
-    pub fn pop(&self, records: &impl Records, retired: Epoch) -> (Next, u32) {
+    pub fn pop<'a>(&self, records: impl Records<'a>, retired: Epoch) -> (Next<'a>, u32) {
         let mut passed = 0;
         loop {
             let head = self.head.load(Ordering::Relaxed);
@@ -155,16 +155,16 @@ impl Ring {
             if epoch > retired {
                 return (Next::Waiting(epoch), passed);
             }
-            let id = self.shift(head);
-            if let Some(addr) = records.get(id).revive(self.place(head)) {
-                return (Next::Block(id, addr), passed);
+            let record = records.get(self.shift(head));
+            if let Some(addr) = record.revive(self.place(head)) {
+                return (Next::Block(record, addr), passed);
             }
             passed += 1;
         }
     }
 
     /// Takes the oldest block out, whatever its epoch; `Err` for a cell that has lost its block. By the ring's thread.
-    pub fn remove(&self, records: &impl Records) -> Option<Result<Moved, ()>> {
+    pub fn remove<'a>(&self, records: impl Records<'a>) -> Option<Result<Moved, ()>> {
         let head = self.head.load(Ordering::Relaxed);
         if head == self.tail.load(Ordering::Relaxed) {
             return None;
@@ -187,7 +187,12 @@ impl Ring {
 
     /// Takes every block out, by whoever holds the heap's lock; cells that are being filled or emptied meanwhile may be missed.
     /// `now` tells the current epoch.
-    pub fn drain(&self, records: &impl Records, now: impl Fn() -> Epoch, mut each: impl FnMut(Moved)) {
+    pub fn drain<'a>(
+        &self,
+        records: impl Records<'a>,
+        now: impl Fn() -> Epoch,
+        mut each: impl FnMut(Moved),
+    ) {
         let tail = self.tail.load(Ordering::Acquire);
         let used = tail.wrapping_sub(self.head.load(Ordering::Acquire)).min(self.mask + 1);
         // What an earlier drain has seen is not looked at again: its blocks are gone, though the cells stay.
@@ -208,7 +213,7 @@ impl Ring {
     }
 
     /// The records whose blocks the ring holds; for checks, while nothing else happens.
-    pub fn held(&self, records: &impl Records) -> Vec<Id> {
+    pub fn held<'a>(&self, records: impl Records<'a>) -> Vec<Id> {
         let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
         let cells = (0..tail.wrapping_sub(head)).map(|n| head.wrapping_add(n));
         let named = cells.map(|at| (self.cell(at).id.load(Ordering::Relaxed), self.place(at)));
@@ -236,8 +241,8 @@ mod model {
         freed_under: AtomicU64,
     }
 
-    impl Records for [Record; 2] {
-        fn get(&self, id: Id) -> &Record {
+    impl<'a> Records<'a> for &'a [Record; 2] {
+        fn get(self, id: Id) -> &'a Record {
             &self[id as usize]
         }
     }
@@ -293,7 +298,7 @@ mod model {
             };
             let mut mine = world.free(1);
             assert!(mine, "nobody else frees it");
-            if let (Next::Block(1, ADDR), _) = world.ring.pop(&world.records, 1) {
+            if let (Next::Block(_, ADDR), _) = world.ring.pop(&world.records, 1) {
                 mine = world.free(2);
                 assert!(mine, "it was handed out");
             } else {
@@ -334,7 +339,7 @@ mod model {
                 })
             };
             let (next, _) = world.ring.pop(&world.records, 1);
-            assert!(matches!(next, Next::Block(1, ADDR) | Next::Empty));
+            assert!(matches!(next, Next::Block(_, ADDR) | Next::Empty));
             clearer.join().unwrap();
             assert_eq!(world.records[1].word(), (ADDR + 512, State::Live));
             assert!(world.drain().is_none() && !world.ring.accept(&world.records[1], ADDR));

@@ -125,7 +125,7 @@ impl Heap {
     /// O(pieces).
     pub fn range_idle(&self) -> u64 {
         let Some(range) = &self.range else { return 0 };
-        let arena = &self.index.arena;
+        let arena = self.arena;
         let free = |addr: u64, size: u64| {
             let mut id = self.block_of_page(addr).unwrap_or(NONE);
             while id != NONE && arena.get(id).addr() < addr + size {
@@ -271,7 +271,7 @@ impl Heap {
 
     /// A free block, whether or not its epoch is over.
     fn is_free(&self, id: Id) -> bool {
-        let record = self.index.arena.get(id);
+        let record = self.arena.get(id);
         match record.state() {
             State::Clean | State::Pending => true,
             State::Slab => self.slabs[(record.tag() >> 8) as usize].live == 0,
@@ -280,12 +280,12 @@ impl Heap {
     }
 
     fn is_open(&self, id: Id) -> bool {
-        matches!(self.index.arena.get(id).state(), State::Clean | State::Gap)
+        matches!(self.arena.get(id).state(), State::Clean | State::Gap)
     }
 
     /// The run of clean blocks and gaps that `id` belongs to, by address.
     fn run_around(&self, id: Id) -> Vec<Link> {
-        let arena = &self.index.arena;
+        let arena = self.arena;
         let mut first = id;
         while arena.get(first).prev() != NONE && self.is_open(arena.get(first).prev()) {
             first = arena.get(first).prev();

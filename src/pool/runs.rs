@@ -38,7 +38,7 @@ impl Heap {
     }
 
     fn walk(&self, region: &Region) -> u64 {
-        let arena = &self.index.arena;
+        let arena = self.arena;
         let (mut longest, mut run, mut id) = (0, 0, region.first);
         while id != NONE {
             let record = arena.get(id);

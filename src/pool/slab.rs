@@ -74,7 +74,7 @@ impl Heap {
         // Memory is short: look at every slab, and then into holes too small for one.
         let clean = (0..QUARTERS).rev().flat_map(|quarter| self.slabs_of(number, quarter)).find(|&slot| {
             let head = self.slabs[slot as usize].head;
-            head != NONE && self.index.arena.get(head).epoch() <= self.retired
+            head != NONE && self.arena.get(head).epoch() <= self.retired
         });
         if let Some(slot) = clean
             && let Some(id) = self.take_object(slot)
@@ -86,7 +86,7 @@ impl Heap {
 
     /// Takes a reusable object out of the slab's queue, or one never used.
     fn take_object(&mut self, slot: u32) -> Option<Id> {
-        let arena = &self.index.arena;
+        let arena = self.arena;
         let slab = &mut self.slabs[slot as usize];
         let id = slab.head;
         if id != NONE && arena.get(id).epoch() <= self.retired {
@@ -113,7 +113,7 @@ impl Heap {
 
     /// Gives an object of the slab to the program.
     fn hand_out(&mut self, slot: u32, id: Id, requested: u64) -> u64 {
-        let arena = &self.index.arena;
+        let arena = self.arena;
         let record = arena.get(id);
         let (addr, size) = (record.addr(), record.size());
         record.set_requested(requested);
@@ -126,22 +126,22 @@ impl Heap {
 
     /// Further clean objects of the slab that the object at `addr` is of, at most `most`: each goes to `place`, which caches
     /// it, and counts as out.
-    pub(super) fn lend_objects(&mut self, addr: u64, most: u32, mut place: impl FnMut(&Arena, Id)) {
+    pub(super) fn lend_objects(&mut self, addr: u64, most: u32, mut place: impl FnMut(Arena, Id)) {
         let Some((id, _)) = self.locate(addr) else { return };
-        let arena = &self.index.arena;
+        let arena = self.arena;
         if arena.get(id).region() != OBJECT {
             return; // a block in a hole
         }
         let slot = arena.get(arena.get(id).prev()).tag() >> 8;
         for _ in 0..most {
             let Some(id) = self.take_object(slot) else { break };
-            place(&self.index.arena, id);
-            self.count_out(slot, self.index.arena.get(id).size());
+            place(self.arena, id);
+            self.count_out(slot, self.arena.get(id).size());
         }
     }
 
     fn count_out(&mut self, slot: u32, size: u64) {
-        let arena = &self.index.arena;
+        let arena = self.arena;
         self.gauges.objects += size;
         let slab = &mut self.slabs[slot as usize];
         slab.live += 1;
@@ -157,7 +157,7 @@ impl Heap {
 
     /// Takes back an object that was claimed.
     pub(super) fn free_object(&mut self, id: Id, epoch: Epoch) {
-        let arena = &self.index.arena;
+        let arena = self.arena;
         let record = arena.get(id);
         let block = arena.get(record.prev());
         let slot = block.tag() >> 8;
@@ -209,7 +209,7 @@ impl Heap {
 
     /// Ends a slab, whatever lives in it. Its block is left in state `Slab`.
     pub(super) fn dissolve(&mut self, id: Id) {
-        let arena = &self.index.arena;
+        let arena = self.arena;
         let block = arena.get(id);
         let slot = block.tag() >> 8;
         self.unlist(slot);
@@ -256,7 +256,7 @@ impl Heap {
 
     /// A clean block of exactly `size` bytes, aligned to cells and in no bin.
     fn carve_block(&mut self, size: u64) -> Option<Id> {
-        let arena = &self.index.arena;
+        let arena = self.arena;
         let limit = self.rules.max_split;
         let slack = |id: Id| arena.get(id).addr().next_multiple_of(CELL) - arena.get(id).addr();
         let id = self
@@ -275,7 +275,7 @@ impl Heap {
             self.bin(low);
             block = high;
         }
-        if self.index.arena.get(block).size() > size {
+        if self.arena.get(block).size() > size {
             let Some((low, high)) = self.split(block, size) else {
                 self.clean(block);
                 return None;
@@ -287,10 +287,10 @@ impl Heap {
     }
 
     fn make_slab(&mut self, id: Id, number: usize) -> Option<u32> {
-        let arena = &self.index.arena;
+        let arena = self.arena;
         let mut first = self.spare_runs[number];
         if first == NONE {
-            first = arena.take_run(number);
+            first = self.index.records.take_run(number);
         } else {
             self.spare_runs[number] = arena.get(first).right();
         }
@@ -339,7 +339,7 @@ impl Heap {
     pub(super) fn object_epoch(&self, number: usize) -> Option<Epoch> {
         let slabs = (0..QUARTERS).flat_map(|quarter| self.slabs_of(number, quarter));
         let heads = slabs.map(|slot| self.slabs[slot as usize].head).filter(|&head| head != NONE);
-        heads.map(|head| self.index.arena.get(head).epoch()).min()
+        heads.map(|head| self.arena.get(head).epoch()).min()
     }
 }
 

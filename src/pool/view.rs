@@ -55,7 +55,7 @@ impl Heap {
         let (id, _) = self.locate(addr)?;
         let slot = self.regions.slot_of(addr)?;
         let view = self.view(id, slot)?;
-        if self.index.arena.get(id).state() != State::Slab {
+        if self.arena.get(id).state() != State::Slab {
             return Some(view);
         }
         // Space of a slab that is no object yet.
@@ -70,7 +70,7 @@ impl Heap {
 
     /// The record that covers `addr`: an object's where it is one, else a block's; with where that starts.
     pub(super) fn locate(&self, addr: u64) -> Option<(Id, u64)> {
-        let arena = &self.index.arena;
+        let arena = self.arena;
         let region = self.regions.get(self.regions.slot_of(addr)?)?;
         let mut id = region.before(addr);
         while arena.get(id).end() <= addr {
@@ -92,14 +92,14 @@ impl Heap {
 
     /// Where the objects end that a slab ever handed out.
     fn issued_end(&self, block: Id) -> u64 {
-        let record = self.index.arena.get(block);
+        let record = self.arena.get(block);
         let slab = &self.slabs[(record.tag() >> 8) as usize];
         record.addr() + u64::from(slab.fresh) * u64::from(class(slab.class).size)
     }
 
     fn view(&self, id: Id, slot: u32) -> Option<BlockView> {
         let region = self.regions.get(slot)?;
-        let record = self.index.arena.get(id);
+        let record = self.arena.get(id);
         let (start, state) = record.word();
         let state = match state {
             State::Live => BlockState::Live,
@@ -184,7 +184,7 @@ impl Heap {
     pub fn newest_pending(&self) -> Option<Epoch> {
         // The queue is in order, so its last block is its newest.
         let (_, last) = self.queue;
-        let block = if last == NONE { 0 } else { self.index.arena.get(last).epoch() };
+        let block = if last == NONE { 0 } else { self.arena.get(last).epoch() };
         Some(block.max(self.newest_object)).filter(|&epoch| epoch > self.retired)
     }
 
@@ -209,7 +209,7 @@ impl Heap {
     /// Calls `each` with every block, region by region and in each by address; what blocks tile is never empty. Takes no
     /// memory. O(blocks).
     pub fn visit(&self, mut each: impl FnMut(&BlockView)) {
-        let arena = &self.index.arena;
+        let arena = self.arena;
         for (slot, region) in self.regions.iter() {
             let mut id = region.first;
             while id != NONE {

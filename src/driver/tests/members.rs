@@ -48,7 +48,7 @@ fn a_context_that_joins_while_a_capture_is_open_is_ordered_before_anything_is_re
     join(&bench);
     bench.free(block);
     assert_eq!(bench.alloc(60 * MIB), Err(CuResult::NOT_SUPPORTED), "for the driver to serve");
-    assert_eq!(bench.server.try_hit(MIB), None);
+    assert_eq!(local::with(|thread| bench.server.try_hit(thread, MIB)), None);
     end_capture(&bench);
     assert!(!bench.model().state.lock().killed, "the capture has survived");
     assert_eq!(bench.alloc(60 * MIB), Ok(block));

@@ -65,16 +65,16 @@ impl Bench {
     }
 
     fn alloc(&self, bytes: u64) -> Result<u64, CuResult> {
-        self.server.alloc(bytes)
+        local::with(|thread| self.server.alloc(thread, bytes))
     }
 
     fn free(&self, address: u64) {
-        match self.index.keep(address, local::get) {
+        match local::with(|thread| self.index.keep(address, |owner| thread.get(owner))) {
             Freed::Kept(kept) => {
                 let _ = self.server.keep(kept);
             }
             Freed::Claimed(claimed) => {
-                let _ = self.server.free(claimed);
+                let _ = local::with(|thread| self.server.free(thread, claimed));
             }
             Freed::No => self.free_locked(address),
         }
@@ -86,7 +86,7 @@ impl Bench {
             decided => decided,
         };
         let Claim::Claimed(claimed) = claim else { panic!("{address:#x} is not live: {claim:?}") };
-        let _ = self.server.free(claimed);
+        let _ = local::with(|thread| self.server.free(thread, claimed));
     }
 
     fn reserved(&self) -> u64 {

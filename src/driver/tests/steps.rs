@@ -185,7 +185,7 @@ fn the_programs_own_synchronisation_makes_memory_clean() {
     let epoch = bench.fence.before_sync();
     bench.model().complete();
     bench.fence.synced(Ctx(1), epoch);
-    assert_eq!(bench.server.try_hit(60 * MIB), Some(block));
+    assert_eq!(local::with(|thread| bench.server.try_hit(thread, 60 * MIB)), Some(block));
     assert_eq!((bench.fence.barriers(), bench.model().calls("query")), (0, 0));
 }
 
@@ -305,7 +305,7 @@ fn a_region_that_the_driver_does_not_take_back_is_still_pending() {
     bench.free(block);
     bench.model().state.lock().failures.extend([("mem_free", CuResult::INVALID_VALUE); 2]);
     assert!(bench.server.give_back(u64::MAX) == 0);
-    assert_eq!(bench.server.try_hit(64 * MIB), None, "its memory is in use");
+    assert_eq!(local::with(|thread| bench.server.try_hit(thread, 64 * MIB)), None, "its memory is in use");
     assert_eq!(bench.alloc(64 * MIB), Ok(block));
     assert!(bench.model().is_safe(work));
     bench.check();
