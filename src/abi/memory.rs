@@ -93,35 +93,24 @@ pub fn free_or(thread: &Thread, address: DevicePtr, call: impl FnOnce(DevicePtr)
     if process::is_degraded() && contexts::index().owner_of(address).is_some() {
         return CuResult::SUCCESS;
     }
-    let answer = shield(|| match give(thread, address) {
-        Given::Taken(result) => Answer::Freed(result.err().unwrap_or(CuResult::SUCCESS)),
-        Given::Invalid(life) => {
-            life.server.count_invalid_free();
-            Answer::Refuse
+    match shield(|| give(thread, address)) {
+        Some(Given::Taken(standing)) => standing,
+        Some(Given::Invalid(life)) => {
+            shield(|| life.server.count_invalid_free());
+            match call(UNKNOWN) {
+                CuResult::SUCCESS => CuResult::INVALID_VALUE,
+                code => code,
+            }
         }
-        Given::Foreign => Answer::Forward,
-    });
-    match answer {
-        Some(Answer::Freed(result)) => result,
-        Some(Answer::Refuse) => match call(UNKNOWN) {
-            CuResult::SUCCESS => CuResult::INVALID_VALUE,
-            code => code,
-        },
-        Some(Answer::Forward) => released(address, || call(address)),
+        Some(Given::Foreign) => released(address, || call(address)),
         None => CuResult::SUCCESS,
     }
 }
 
-enum Answer {
-    Freed(CuResult),
-    Refuse,
-    Forward,
-}
-
 /// What came of an address that is to be freed.
 pub enum Given {
-    /// A live block, now the pool's again; or the error that its context has failed with.
-    Taken(Result<(), CuResult>),
+    /// A live block, now the pool's again. The answer is the error that its context has failed with, if it has.
+    Taken(CuResult),
     /// Memory of this pool at which no live block starts.
     Invalid(&'static Life),
     /// Not the pool's.

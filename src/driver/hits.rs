@@ -94,12 +94,10 @@ impl<G: Gpu> Server<G> {
         self.take(Some(cache), bytes, need, true, round || popped == Popped::Empty)
     }
 
-    /// A free has put its block into the calling thread's cache. Calls nothing but, once in so many frees, for a seal.
-    ///
-    /// # Errors
-    /// The error that the context has failed with: the driver would answer with it, too.
+    /// A free has put its block into the calling thread's cache. Calls nothing but, once in so many frees, for a seal. Answers
+    /// with the error that the context has failed with, if it has: so would the driver.
     #[inline(always)]
-    pub fn keep(&self, kept: Kept<'_>) -> Result<(), CuResult> {
+    pub fn keep(&self, kept: Kept<'_>) -> CuResult {
         if self.tuning.free_sync {
             self.fence.host_wait(self.ctx());
         }
@@ -107,11 +105,11 @@ impl<G: Gpu> Server<G> {
     }
 
     #[inline(always)]
-    pub(super) fn put(&self, kept: Kept<'_>) -> Result<(), CuResult> {
+    pub(super) fn put(&self, kept: Kept<'_>) -> CuResult {
         if let Some(due) = kept.put(self.fence.current()) {
             self.turn(due);
         }
-        self.sticky_error().map_or(Ok(()), Err)
+        self.standing()
     }
 
     /// So many frees have gone by: seals if that is due, and leaves figures for those who watch, for whom the heap would not
@@ -130,7 +128,7 @@ impl<G: Gpu> Server<G> {
         self.drain_locked(&mut inner.heap, which);
     }
 
-    pub(super) fn drain_locked(&self, heap: &mut crate::pool::Heap, which: Drain) {
-        self.caches.drain(heap, which, || self.fence.current());
+    pub(super) fn drain_locked(&self, heap: &mut crate::pool::Heap, which: Drain) -> bool {
+        self.caches.drain(heap, which, || self.fence.current())
     }
 }

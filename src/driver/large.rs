@@ -6,7 +6,7 @@
 
 use super::Gpu;
 use super::server::{Inner, Server};
-use crate::pool::{Cache, Drain, Epoch, Fit, GRANULE};
+use crate::pool::{Best, Cache, Drain, Epoch, GRANULE};
 use parking_lot::MutexGuard;
 
 /// Requests served between two waits that are not forced: with 16 a wait costs a program of overlapping streams nothing
@@ -26,24 +26,27 @@ impl<G: Gpu> Server<G> {
         if let Some(cache) = cache {
             inner.heap.settle(cache);
         }
-        let mut address = inner.heap.alloc_large(bytes, need, Fit::Tight);
-        if address.is_none() {
-            (inner, address) = self.look_further(inner, bytes, need);
+        let mut best = inner.heap.best(need);
+        if !best.is_some_and(|best| best.is_tight(need)) {
+            (inner, best) = self.look_further(inner, best, need);
         }
-        if address.is_some() {
+        let address = best.map(|best| {
             inner.count(bytes, true);
-        }
+            inner.heap.take_best(best, need, bytes)
+        });
         self.pass_by(inner);
         address
     }
 
+    /// What serves the request best once everything has been tried that may bring a tighter fit than `found`.
     #[inline(never)]
     fn look_further<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
-        bytes: u64,
+        found: Option<Best>,
         need: u64,
-    ) -> (MutexGuard<'a, Inner>, Option<u64>) {
+    ) -> (MutexGuard<'a, Inner>, Option<Best>) {
+        let mut changed = false;
         if let Some(newest) = inner.heap.newest_pending() {
             // A range is there to waste nothing, and what is cut in it must be moved together again.
             let seal =
@@ -53,24 +56,31 @@ impl<G: Gpu> Server<G> {
                 // What is freed is sealed every few frees anyway: mostly a question is all that it takes, and mostly there is none to ask.
                 let more = if seal { self.fence.refresh(newest) } else { self.fence.poll() };
                 inner = self.locked();
-                self.catch_up(&mut inner);
-                if more && let Some(address) = inner.heap.alloc_large(bytes, need, Fit::Tight) {
-                    return (inner, Some(address));
+                changed = true;
+                if more {
+                    self.catch_up(&mut inner);
+                    let best = inner.heap.best(need);
+                    if best.is_some_and(|best| best.is_tight(need)) {
+                        return (inner, best);
+                    }
                 }
             }
         }
         // What other threads have cached and what may join to serve the request.
         if inner.due(SERVED_PER_DRAIN, |inner| &mut inner.served_at_drain) {
-            self.drain_locked(&mut inner.heap, Drain::Like(need));
+            changed |= self.drain_locked(&mut inner.heap, Drain::Like(need));
         }
         if let Some(epoch) = self.wait_due(&mut inner, need) {
             drop(inner);
             self.wait_until(epoch);
             inner = self.locked();
+            changed = true;
+        }
+        if changed {
             self.catch_up(&mut inner);
         }
-        let address = inner.heap.alloc_large(bytes, need, Fit::Any);
-        (inner, address)
+        let best = if changed { inner.heap.best(need) } else { found };
+        (inner, best)
     }
 
     /// What to wait for before a larger clean block is cut, if that is due. Where the GPU lags behind, cutting costs the next

@@ -202,10 +202,13 @@ impl<G: Gpu> Server<G> {
 
     /// The error that the context will not recover from, if one has been seen.
     pub fn sticky_error(&self) -> Option<CuResult> {
-        match self.sticky.load(Ordering::Acquire) {
-            0 => None,
-            code => Some(CuResult(code)),
-        }
+        Some(self.standing()).filter(|code| *code != CuResult::SUCCESS)
+    }
+
+    /// That error, or success.
+    #[inline(always)]
+    pub(super) fn standing(&self) -> CuResult {
+        CuResult(self.sticky.load(Ordering::Acquire))
     }
 
     /// Takes `bytes` from the heap if it can be done now; `hit` says whether it counts as a cache hit, `lend` whether the
@@ -279,11 +282,9 @@ impl<G: Gpu> Server<G> {
         }
     }
 
-    /// Takes a block back that a free has claimed. Calls nothing but, once in so many frees, for a seal.
-    ///
-    /// # Errors
-    /// The error that the context has failed with: the driver would answer with it, too.
-    pub fn free(&self, thread: &Thread, claimed: Claimed) -> Result<(), CuResult> {
+    /// Takes a block back that a free has claimed. Calls nothing but, once in so many frees, for a seal. Answers with the error
+    /// that the context has failed with, if it has: so would the driver.
+    pub fn free(&self, thread: &Thread, claimed: Claimed) -> CuResult {
         if self.tuning.free_sync {
             self.fence.host_wait(self.ctx());
         }
@@ -320,7 +321,7 @@ impl<G: Gpu> Server<G> {
             drop(inner);
             self.turn(true);
         }
-        self.sticky_error().map_or(Ok(()), Err)
+        self.standing()
     }
 
     /// The claims that [`Index::claim`](crate::pool::Index::claim) could not decide without the heap's lock.

@@ -214,7 +214,7 @@ impl World {
         let claim = match freed {
             Freed::Kept(kept) => {
                 assert_eq!(self.pool_of(kept.owner()), pool);
-                assert_eq!(self.pools[pool].keep(kept), Ok(()));
+                assert_eq!(self.pools[pool].keep(kept), CuResult::SUCCESS);
                 return;
             }
             Freed::Claimed(claimed) => Claim::Claimed(claimed),
@@ -222,7 +222,7 @@ impl World {
         };
         let Claim::Claimed(claimed) = claim else { panic!("{addr:#x} is live") };
         assert_eq!((self.pool_of(claimed.owner()), claimed.requested()), (pool, bytes));
-        assert_eq!(local::with(|thread| self.pools[pool].free(thread, claimed)), Ok(()));
+        assert_eq!(local::with(|thread| self.pools[pool].free(thread, claimed)), CuResult::SUCCESS);
     }
 
     fn free_again(&self, which: usize) {

@@ -37,7 +37,7 @@ pub(super) const LENT: u32 = 16;
 /// Allocations between two looks at the sealed epochs once a look was in vain.
 const POLL_EVERY: u32 = 16;
 
-const _: () = assert!(RINGS <= 64, "every ring has a bit");
+const _: () = assert!(RINGS < 64, "every ring has a bit");
 const _: () = assert!(RINGS as u32 * CELLS <= 1 << Place::CELL_BITS, "every cell has a number");
 
 /// The cache of one thread for one heap. All but [`Cache::owner`] is for the thread that has it.
@@ -54,9 +54,8 @@ pub struct Cache {
     granted: AtomicU64,
     pub(super) to_seal: AtomicU32,
     to_poll: AtomicU32,
-    /// Times that a block came into a ring above the classes, and how many of them the last drain of those rings saw.
-    arrivals: AtomicU32,
-    drained: AtomicU32,
+    /// Rings above the classes into which blocks have come since the last drain, a bit each; perhaps some more.
+    arrivals: AtomicU64,
     /// The epoch at which this thread would have sealed last; 0 before.
     pub(super) seen_epoch: AtomicU64,
     pub(super) tally: Tally,
@@ -101,8 +100,7 @@ impl Cache {
             granted: AtomicU64::new(0),
             to_seal: AtomicU32::new(SEAL_EVERY),
             to_poll: AtomicU32::new(0),
-            arrivals: AtomicU32::new(0),
-            drained: AtomicU32::new(0),
+            arrivals: AtomicU64::new(0),
             seen_epoch: AtomicU64::new(0),
             tally: Tally::default(),
             sizes: [const { AtomicU64::new(0) }; LARGE],
@@ -265,16 +263,14 @@ impl Cache {
     #[inline]
     pub(super) fn arrived(&self, ring: usize) {
         if ring >= CLASSES {
-            self.arrivals.store(self.arrivals.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+            // No exchange: should a drain come in between, what it has seen is marked once more.
+            self.arrivals.store(load(&self.arrivals) | 1 << ring, Ordering::Release);
         }
     }
 
-    /// Whether blocks came into the rings above the classes since this was last asked. Under the heap's lock.
-    pub(super) fn has_arrivals(&self) -> bool {
-        let arrivals = self.arrivals.load(Ordering::Acquire);
-        let seen = self.drained.load(Ordering::Relaxed);
-        self.drained.store(arrivals, Ordering::Relaxed);
-        seen != arrivals
+    /// Takes the marks of the rings above the classes into which blocks have come since this was last asked, a bit each.
+    pub(super) fn take_arrivals(&self) -> u64 {
+        if load(&self.arrivals) == 0 { 0 } else { self.arrivals.swap(0, Ordering::Acquire) }
     }
 
     /// Bytes in the cells of a ring.

@@ -21,6 +21,18 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Caches of one heap; more threads than that go without.
 const MOST: usize = 256;
 
+/// The rings above the classes, a bit each.
+const LARGE_RINGS: u64 = (1 << RINGS) - (1 << CLASSES);
+
+/// The numbers of the bits that are set, lowest first.
+fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = mask.trailing_zeros();
+        mask &= mask.wrapping_sub(1);
+        (bit < u64::BITS).then_some(bit as usize)
+    })
+}
+
 /// Which caches to drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drain {
@@ -184,30 +196,34 @@ impl Caches {
         stocked
     }
 
-    /// Takes cached blocks back into the heap, whose lock the caller holds. `now` tells the current epoch.
-    pub fn drain(&self, heap: &mut Heap, which: Drain, now: impl Fn() -> Epoch) {
-        let rings = match which {
-            Drain::All => 0..RINGS,
-            Drain::Like(bytes) if bytes <= SMALL_MAX => class_of(bytes)..class_of(bytes) + 1,
-            Drain::Like(_) => CLASSES..RINGS,
+    /// Takes cached blocks back into the heap, whose lock the caller holds. `now` tells the current epoch. False if there were
+    /// none.
+    pub fn drain(&self, heap: &mut Heap, which: Drain, now: impl Fn() -> Epoch) -> bool {
+        let (arena, mut any) = (self.arena, false);
+        let wanted = match which {
+            Drain::All => (1 << RINGS) - 1,
+            Drain::Like(bytes) if bytes <= SMALL_MAX => 1 << class_of(bytes),
+            Drain::Like(_) => LARGE_RINGS,
         };
-        let arena = self.arena;
         for cache in self.all() {
-            if rings.start == CLASSES && !cache.has_arrivals() {
-                continue;
-            }
-            for ring in cache.rings(rings.clone()).filter(|ring| ring.len() > 0) {
-                ring.drain(arena, &now, |(id, addr, epoch)| heap.free_cached(id, addr, epoch));
+            // What came into the others is still there, or was taken by an earlier drain.
+            let fresh = if wanted == LARGE_RINGS { cache.take_arrivals() } else { wanted };
+            for ring in bits(fresh) {
+                cache.rings[ring].drain(arena, &now, |(id, addr, epoch)| {
+                    any = true;
+                    heap.free_cached(id, addr, epoch);
+                });
             }
         }
         for depots in self.all_depots() {
-            let wanted = depots.stocked() >> rings.start;
-            for ring in rings.clone().filter(|ring| wanted >> (ring - rings.start) & 1 == 1) {
+            for ring in bits(depots.stocked() & wanted) {
                 for batch in self.released(depots.empty(ring, which == Drain::All)) {
+                    any = true;
                     heap.take_batch(&batch);
                 }
             }
         }
+        any
     }
 
     fn all_depots(&self) -> impl Iterator<Item = &Depots> {

@@ -43,6 +43,25 @@ pub enum Fit {
     Any,
 }
 
+/// Bytes from which on a block is no tight fit.
+fn tight(need: u64) -> u64 {
+    need.saturating_add(need / 8 + 1)
+}
+
+/// A clean block that would serve a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Best {
+    id: Id,
+    size: u64,
+}
+
+impl Best {
+    /// Whether it is one for [`Fit::Tight`].
+    pub fn is_tight(&self, need: u64) -> bool {
+        self.size < tight(need)
+    }
+}
+
 /// Blocks that the program holds, free blocks, and the regions that they tile. Not thread-safe by itself: the caller
 /// holds a lock, except for [`Index::claim`].
 pub struct Heap {
@@ -117,17 +136,23 @@ impl Heap {
         Some(addr)
     }
 
-    /// The same for a request of `need` bytes above the slabs' sizes, a multiple of 512; everything that is over has been retired.
-    pub fn alloc_large(&mut self, requested: u64, need: u64, fit: Fit) -> Option<u64> {
-        let addr = self.alloc_block(need, requested, fit)?;
+    /// The best clean block for a request of `need` bytes above the slabs' sizes, a multiple of 512; everything that is over
+    /// has been retired.
+    pub fn best(&self, need: u64) -> Option<Best> {
+        let id = self.bins.pick(self.arena, need, self.limit(need, Fit::Any))?;
+        Some(Best { id, size: self.arena.get(id).size() })
+    }
+
+    /// Serves the request with what [`Heap::best`] has found for it, since when nothing else has happened: the address.
+    pub fn take_best(&mut self, best: Best, need: u64, requested: u64) -> u64 {
         self.clock += 1;
-        Some(addr)
+        self.take_block(best.id, best.size, need, requested)
     }
 
     /// Bytes from which on a block is too large for a request of `need`.
     fn limit(&self, need: u64, fit: Fit) -> u64 {
         let tight = match fit {
-            Fit::Tight => need.saturating_add(need / 8 + 1),
+            Fit::Tight => tight(need),
             Fit::Any => u64::MAX,
         };
         let rule = if need >= self.rules.max_split {
@@ -147,7 +172,11 @@ impl Heap {
 
     pub(super) fn alloc_block(&mut self, need: u64, requested: u64, fit: Fit) -> Option<u64> {
         let id = self.bins.pick(self.arena, need, self.limit(need, fit))?;
-        let size = self.arena.get(id).size();
+        Some(self.take_block(id, self.arena.get(id).size(), need, requested))
+    }
+
+    /// Makes `need` bytes of the binned block `id` of `size` bytes a live block.
+    fn take_block(&mut self, id: Id, size: u64, need: u64, requested: u64) -> u64 {
         let mut taken = NONE;
         if size > need && need < self.rules.max_split {
             taken = self.cut(id, size, need).unwrap_or(NONE);
@@ -168,7 +197,7 @@ impl Heap {
         record.set_word(addr, State::Live);
         self.occupy(slot);
         self.gauges.win(size, requested);
-        Some(addr)
+        addr
     }
 
     /// Cuts `need` bytes off the binned block `id` of `size` bytes; the rest stays in the bins. `None`, and nothing changed,

@@ -63,7 +63,7 @@ pub use caches::{Caches, Drain, cached_need};
 pub use classes::{GRANULE, SMALL_MAX};
 pub use depot::Batch;
 pub use gauges::{Gauge, Usage};
-pub use heap::{Fit, Heap, Rules};
+pub use heap::{Best, Fit, Heap, Rules};
 pub use index::{ADDRESS_BITS, Claim, Claimed, Index};
 pub use kept::{Freed, Kept};
 pub use range::{Piece, RangeUsage};
