@@ -14,7 +14,7 @@ use super::{Ctx, CuResult, Gpu, is_sticky};
 use crate::policy::Rounding;
 use crate::pool::local::Thread;
 use crate::pool::{
-    CACHED_MAX, Cache, Caches, Claim, Claimed, Drain, Epoch, Fit, Heap, Idle, Rules, SMALL_MAX, Usage, local,
+    CACHED_MAX, Cache, Caches, Claim, Claimed, Drain, Epoch, Fit, Heap, Idle, Rules, Usage, local,
 };
 use crate::report::history::What;
 use crate::report::model::{DriverTime, Mapped};
@@ -26,10 +26,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Frees after which the current epoch is sealed even if nobody has missed; what a larger block counts for, of which fewer go
-/// round and for which nothing else stands in.
+/// Frees after which the current epoch is sealed even if nobody has missed.
 const FREES_PER_SEAL: u32 = 32;
-const LARGE_FREE: u32 = 4;
 /// Allocations between two looks at the sealed epochs while nothing is missed.
 const ALLOCS_PER_POLL: u32 = 16;
 /// Blocks up to this size go round, first in, first out, instead of being asked about one by one.
@@ -314,8 +312,7 @@ impl<G: Gpu> Server<G> {
         if let Some(batch) = batch {
             inner.heap.take_batch(&batch);
         }
-        let weight = if size > SMALL_MAX { LARGE_FREE } else { 1 };
-        inner.frees_to_seal = inner.frees_to_seal.saturating_sub(weight);
+        inner.frees_to_seal = inner.frees_to_seal.saturating_sub(1);
         if inner.frees_to_seal == 0 {
             inner.frees_to_seal = FREES_PER_SEAL;
             drop(inner);
