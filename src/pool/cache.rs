@@ -7,15 +7,14 @@
 use super::Epoch;
 use super::cached::EACH;
 use super::classes::{CLASSES, GRANULE, SMALL_MAX, class, class_of};
-use super::depot::{Batch, Depots};
+use super::depot::{BATCH, Batch, Depots};
 use super::heap::Heap;
 use super::index::Index;
 use super::kept::SEAL_EVERY;
 use super::record::{Arena, Place};
-use super::ring::{CELLS, Next, Ring};
+use super::ring::{Next, Ring, Rings};
 use super::tally::Tally;
 use parking_lot::Mutex;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Blocks up to this size are cached.
@@ -27,6 +26,12 @@ const STEP: u64 = 128 << 10;
 const LARGE_BITS: u32 = 4;
 const LARGE: usize = 1 << LARGE_BITS;
 pub(super) const RINGS: usize = CLASSES + LARGE;
+/// Cells of all rings, and of one. Blocks of the smallest classes cost nothing to keep, and the more of them go round the rarer
+/// is the question whether the GPU is done with them.
+pub(super) const CELLS: usize = 1 << Place::CELL_BITS;
+const RING_CELLS: u32 = 32;
+const LONG_RINGS: usize = 4;
+const LONG_RING_CELLS: u32 = 128;
 /// Batches of one ring that a thread puts away for itself.
 const DEPOSITED: usize = 3;
 /// Frees that find their ring taken by another size before it changes hands.
@@ -38,7 +43,6 @@ pub(super) const LENT: u32 = 16;
 const POLL_EVERY: u32 = 16;
 
 const _: () = assert!(RINGS < 64, "every ring has a bit");
-const _: () = assert!(RINGS as u32 * CELLS <= 1 << Place::CELL_BITS, "every cell has a number");
 
 /// The cache of one thread for one heap. All but [`Cache::owner`] is for the thread that has it.
 #[repr(align(128))]
@@ -64,8 +68,7 @@ pub struct Cache {
     conflicts: [AtomicU32; LARGE],
     /// What its thread has put away.
     pub(super) depots: Depots,
-    // Apart, and made there one by one: the thread may have a small stack.
-    pub(super) rings: Box<[Ring; RINGS]>,
+    rings: Rings<RINGS, CELLS>,
 }
 
 /// What a cache has for a request.
@@ -87,9 +90,7 @@ impl Cache {
     // No part of the frame of a thread's first allocation, which goes on from there.
     #[inline(never)]
     pub(super) fn new(number: u32, owner: u32, index: &'static Index) -> Box<Cache> {
-        let rings: Box<[Ring]> =
-            (0..RINGS as u32).map(|ring| Ring::new(number, ring * CELLS, CELLS)).collect();
-        let Ok(rings) = rings.try_into() else { unreachable!("as many as that") };
+        let capacity = |ring| if ring < LONG_RINGS { LONG_RING_CELLS } else { RING_CELLS };
         Box::new(Cache {
             owner,
             taken: AtomicBool::new(true),
@@ -106,7 +107,7 @@ impl Cache {
             sizes: [const { AtomicU64::new(0) }; LARGE],
             conflicts: [const { AtomicU32::new(0) }; LARGE],
             depots: Depots::new(DEPOSITED),
-            rings,
+            rings: Rings::new(number, capacity),
         })
     }
 
@@ -161,7 +162,7 @@ impl Cache {
         let at = Cache::large(size);
         let ring = CLASSES + at;
         if load(&self.sizes[at]) != size {
-            if self.rings[ring].len() != 0 {
+            if self.ring(ring).len() != 0 {
                 return None;
             }
             self.conflicts[at].store(0, Ordering::Relaxed);
@@ -178,7 +179,7 @@ impl Cache {
     #[inline(always)]
     pub fn pop(&self, need: u64, requested: u64, retired: Epoch) -> Popped {
         let Some((ring, size)) = self.ring_for(need) else { return Popped::Empty };
-        let (next, passed) = self.rings[ring].pop(self.arena, retired);
+        let (next, passed) = self.ring(ring).pop(self.arena, retired);
         let popped = match next {
             Next::Block(record, addr) => {
                 record.set_requested(requested);
@@ -199,7 +200,7 @@ impl Cache {
     }
 
     fn number(&self) -> u32 {
-        self.rings[0].cache()
+        self.ring(0).cache()
     }
 
     #[inline]
@@ -237,23 +238,23 @@ impl Cache {
     }
 
     /// How many objects the heap may add to the ring for `need`, at most `most`; with the ring.
-    fn vacancy(&self, need: u64, most: u32) -> Option<(&Ring, u64, u32)> {
+    fn vacancy(&self, need: u64, most: u32) -> Option<(Ring<'_, CELLS>, u64, u32)> {
         let (ring, size) = self.ring_for(need).filter(|(ring, _)| *ring < CLASSES)?;
-        let mut vacant = (self.rings[ring].capacity() - self.rings[ring].len()).min(most);
+        let mut vacant = (self.ring(ring).capacity() - self.ring(ring).len()).min(most);
         while vacant > 0 && !self.has_room(size * u64::from(vacant)) {
             vacant /= 2;
         }
-        (vacant > 0).then_some((&self.rings[ring], size, vacant))
+        (vacant > 0).then_some((self.ring(ring), size, vacant))
     }
 
     /// Puts blocks that are nobody's into the empty ring `ring`. False, and nothing done, if they may not all be cached.
     pub(super) fn stock(&self, ring: usize, batch: &Batch) -> bool {
         let bytes = batch.bytes();
-        if self.rings[ring].len() != 0 || !self.has_room(bytes) {
+        if self.ring(ring).len() != 0 || !self.has_room(bytes) {
             return false;
         }
         for (id, addr) in batch.blocks() {
-            self.rings[ring].put(self.arena.get(id), id, addr, batch.epoch);
+            self.ring(ring).put(self.arena.get(id), id, addr, batch.epoch);
         }
         self.arrived(ring);
         self.grow(bytes);
@@ -275,7 +276,7 @@ impl Cache {
 
     /// Bytes in the cells of a ring.
     pub(super) fn holds(&self, ring: usize) -> u64 {
-        self.size_of(ring) * u64::from(self.rings[ring].len())
+        self.size_of(ring) * u64::from(self.ring(ring).len())
     }
 
     /// Whether a look at the sealed epochs is due for a request whose blocks wait.
@@ -294,7 +295,7 @@ impl Cache {
     /// would not help.
     pub fn goes_round(&self, need: u64) -> bool {
         self.ring_for(need).is_some_and(|(ring, size)| {
-            self.rings[ring].len() * 8 >= self.rings[ring].capacity() * 7 || !self.has_room(size)
+            self.ring(ring).len() * 8 >= self.ring(ring).capacity() * 7 || !self.has_room(size)
         })
     }
 
@@ -302,7 +303,7 @@ impl Cache {
     /// a full ring; all of one that has kept another size waiting for long.
     pub(super) fn crowded(&self, size: u64) -> Option<(usize, u32)> {
         if let Some(ring) = self.ring_of(size) {
-            let cells = &self.rings[ring];
+            let cells = self.ring(ring);
             return cells.is_full().then_some((ring, cells.capacity() / 2));
         }
         if size <= SMALL_MAX {
@@ -314,12 +315,12 @@ impl Cache {
         (met >= PATIENCE).then_some((CLASSES + at, u32::MAX))
     }
 
-    /// Takes the oldest `most` cells out of a ring.
+    /// Takes the oldest `most` cells out of a ring, or as many as a batch holds.
     pub(super) fn remove(&self, ring: usize, most: u32) -> Batch {
         let size = self.size_of(ring);
         let mut batch = Batch::of(size);
-        for _ in 0..most {
-            let Some(removed) = self.rings[ring].remove(self.arena) else { break };
+        for _ in 0..most.min(BATCH) {
+            let Some(removed) = self.ring(ring).remove(self.arena) else { break };
             self.shrink(size);
             if let Ok(moved) = removed {
                 batch.push(moved);
@@ -328,8 +329,9 @@ impl Cache {
         batch
     }
 
-    pub(super) fn rings(&self, which: Range<usize>) -> impl Iterator<Item = &Ring> {
-        self.rings[which].iter()
+    #[inline(always)]
+    pub(super) fn ring(&self, at: usize) -> Ring<'_, CELLS> {
+        self.rings.at(at)
     }
 }
 

@@ -6,7 +6,7 @@
 
 use super::cache::{Cache, RINGS};
 use super::classes::{CLASSES, SMALL_MAX, class_of};
-use super::depot::{Batch, Depots, Open};
+use super::depot::{BATCH, Batch, Depots, Open};
 use super::gauges::Usage;
 use super::heap::Heap;
 use super::index::Index;
@@ -181,12 +181,16 @@ impl Caches {
             if self.clearings.load(Ordering::SeqCst) & 1 == 1 || !self.index.cached.reserve(waiting) {
                 return false;
             }
-            let batch = cache.remove(ring, u32::MAX);
-            // Some of it may have been drained meanwhile.
-            self.index.cached.release(waiting - batch.bytes());
-            if !batch.is_empty() {
-                depot.put(batch);
+            let mut put_away = 0;
+            while cache.holds(ring) > 0 {
+                let batch = cache.remove(ring, BATCH);
+                put_away += batch.bytes();
+                if !batch.is_empty() {
+                    depot.put(batch);
+                }
             }
+            // Some of it may have been drained meanwhile.
+            self.index.cached.release(waiting - put_away);
         }
         // Under the depot's lock, which a clearing takes first: nobody else has these records.
         let stocked = cache.stock(ring, depot.at(at));
@@ -209,7 +213,7 @@ impl Caches {
             // What came into the others is still there, or was taken by an earlier drain.
             let fresh = if wanted == LARGE_RINGS { cache.take_arrivals() } else { wanted };
             for ring in bits(fresh) {
-                cache.rings[ring].drain(arena, &now, |(id, addr, epoch)| {
+                cache.ring(ring).drain(arena, &now, |(id, addr, epoch)| {
                     any = true;
                     heap.free_cached(id, addr, epoch);
                 });
@@ -318,7 +322,7 @@ impl Caches {
     pub(super) fn held(&self) -> Vec<Id> {
         let arena = self.arena;
         let mut held: Vec<Id> =
-            self.all().flat_map(|cache| cache.rings(0..RINGS)).flat_map(|ring| ring.held(arena)).collect();
+            self.all().flat_map(|cache| (0..RINGS).flat_map(|ring| cache.ring(ring).held(arena))).collect();
         for depots in self.all_depots() {
             depots.each(|batch| {
                 let between = |&(id, addr): &(Id, u64)| arena.get(id).is_cached_at(addr, Place::BETWEEN);

@@ -8,7 +8,7 @@
 use super::Epoch;
 use super::cache::RINGS;
 use super::record::Id;
-use super::ring::{CELLS, Moved};
+use super::ring::Moved;
 use crate::sync::{patiently, soon};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -19,10 +19,13 @@ const SPINS: u32 = 1000;
 /// Batches of a depot that are looked through for one that will do.
 const LOOKED_THROUGH: usize = 4;
 
+/// Blocks of a batch at most.
+pub(super) const BATCH: u32 = 32;
+
 /// Blocks of one size.
 #[derive(Default)]
 pub struct Batch {
-    blocks: [(Id, u64); CELLS as usize],
+    blocks: [(Id, u64); BATCH as usize],
     len: usize,
     /// Bytes of each.
     size: u64,
@@ -35,7 +38,7 @@ impl Batch {
         Batch { size, ..Batch::default() }
     }
 
-    /// Adds a block; a batch holds as many as a ring.
+    /// Adds a block, at most [`BATCH`].
     pub(super) fn push(&mut self, (id, addr, epoch): Moved) {
         self.blocks[self.len] = (id, addr);
         self.len += 1;

@@ -1,7 +1,7 @@
 //! A free that goes into the calling thread's cache: the block changes hands by one exchange, and then the epoch is read.
 
 use super::Epoch;
-use super::cache::{CACHED_MAX, Cache, load};
+use super::cache::{CACHED_MAX, CELLS, Cache, load};
 use super::classes::{SMALL_MAX, class};
 use super::index::{Claimed, Index};
 use super::record::Id;
@@ -9,9 +9,9 @@ use super::ring::Ring;
 use std::sync::atomic::Ordering;
 
 /// Frees between two seals: larger blocks, of which fewer go round, count for more.
-pub(super) const SEAL_EVERY: u32 = 32;
-const WEIGHTS: [(u64, u32); 2] = [(SMALL_MAX, 1), (512 << 10, 2)];
-const LAST_WEIGHT: u32 = 4;
+pub(super) const SEAL_EVERY: u32 = 64;
+const WEIGHTS: [(u64, u32); 3] = [(2 << 10, 1), (SMALL_MAX, 2), (512 << 10, 4)];
+const LAST_WEIGHT: u32 = 8;
 
 /// A block that its free has put into a cache, all but the epoch: [`Kept::put`] must follow.
 #[must_use = "the block leaks unless it is put"]
@@ -40,9 +40,9 @@ impl Cache {
     /// The block is still the free's.
     pub fn keep(&self, claimed: Claimed) -> Result<Kept<'_>, Claimed> {
         let (id, size, requested) = (claimed.id, claimed.size(), claimed.requested());
-        let ring = self.ring_of(size).filter(|ring| !self.rings[*ring].is_full() && self.has_room(size));
+        let ring = self.ring_of(size).filter(|ring| !self.ring(*ring).is_full() && self.has_room(size));
         match ring {
-            Some(ring) if self.rings[ring].accept_claimed(self.arena.get(id), claimed.addr) => {
+            Some(ring) if self.ring(ring).accept_claimed(self.arena.get(id), claimed.addr) => {
                 Ok(Kept { cache: self, ring, id, size, requested })
             }
             _ => Err(claimed),
@@ -75,7 +75,7 @@ impl Index {
                 None => return Freed::No,
             },
         };
-        let Some(cells) = cache.rings.get(ring) else { return Freed::No };
+        let cells = cache.ring(ring);
         if cells.is_full() || !cache.has_room(size) || !cells.accept(record, addr) {
             return Freed::No;
         }
@@ -86,7 +86,7 @@ impl Index {
     }
 
     #[cold]
-    fn keep_not<'a>(&self, addr: u64, id: Id, ring: &Ring) -> Freed<'a> {
+    fn keep_not<'a>(&self, addr: u64, id: Id, ring: Ring<'_, CELLS>) -> Freed<'a> {
         let record = self.records.arena().get(id);
         if ring.reject(record, addr) { Freed::Claimed(Claimed::new(id, addr, record)) } else { Freed::No }
     }
@@ -110,7 +110,7 @@ impl Kept<'_> {
     #[inline(always)]
     pub fn put(self, epoch: Epoch) -> Option<bool> {
         let Kept { cache, ring, id, size, requested } = self;
-        cache.rings[ring].publish(id, epoch);
+        cache.ring(ring).publish(id, epoch);
         cache.arrived(ring);
         cache.grow(size);
         cache.tally.free(size, requested);

@@ -18,9 +18,6 @@ use super::Epoch;
 use super::record::{Arena, Id, NONE, Place, Record};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// Cells of a ring.
-pub(super) const CELLS: u32 = 32;
-
 /// In the place of a cell's epoch: its thread has taken a block from the program and has not said when.
 const UNKNOWN: Epoch = Epoch::MAX;
 
@@ -42,6 +39,54 @@ struct Cell {
     id: AtomicU32,
 }
 
+/// The rings of one cache, and the cells that they share out among themselves.
+pub(super) struct Rings<const RINGS: usize, const CELLS: usize> {
+    // Apart, and made there one by one: the thread may have a small stack.
+    rings: Box<[State; RINGS]>,
+    cells: Box<[Cell; CELLS]>,
+}
+
+/// What a ring is but for its cells.
+struct State {
+    /// Cells filled and emptied so far; written by the ring's thread only.
+    tail: AtomicU32,
+    head: AtomicU32,
+    /// Cells before this one have been drained; written under the heap's lock.
+    drained: AtomicU32,
+    mask: u32,
+    cache: u32,
+    first: u32,
+}
+
+fn boxed<T, const N: usize>(each: impl Iterator<Item = T>) -> Box<[T; N]> {
+    let Ok(all) = each.collect::<Box<[T]>>().try_into() else { unreachable!("as many as that") };
+    all
+}
+
+impl<const RINGS: usize, const CELLS: usize> Rings<RINGS, CELLS> {
+    const MASK: u32 = CELLS as u32 - 1;
+
+    /// The rings of cache number `cache`, with as many cells each as `capacity` says, powers of two.
+    pub fn new(cache: u32, capacity: impl Fn(usize) -> u32) -> Rings<RINGS, CELLS> {
+        const { assert!(CELLS.is_power_of_two() && CELLS <= 1 << Place::CELL_BITS, "every cell has a number") };
+        let mut used = 0;
+        let rings = (0..RINGS).map(|ring| {
+            let (first, len) = (used, capacity(ring));
+            used += len;
+            assert!(len.is_power_of_two() && used as usize <= CELLS, "a ring has its own cells");
+            let [tail, head, drained] = [const { 0 }; 3].map(AtomicU32::new);
+            State { tail, head, drained, mask: len - 1, cache, first }
+        });
+        Rings { rings: boxed(rings), cells: boxed((0..CELLS).map(|_| Cell::default())) }
+    }
+
+    /// Ring number `at`.
+    #[inline(always)]
+    pub fn at(&self, at: usize) -> Ring<'_, CELLS> {
+        Ring { ring: &self.rings[at], cells: &self.cells }
+    }
+}
+
 /// What is next in a ring.
 #[derive(Clone, Copy)]
 pub(super) enum Next<'a> {
@@ -55,100 +100,92 @@ pub(super) enum Next<'a> {
 /// A block on its way out of a cache: record, address, and the epoch under which it was freed.
 pub(super) type Moved = (Id, u64, Epoch);
 
-pub(super) struct Ring {
-    /// Cells filled and emptied so far; written by the ring's thread only.
-    tail: AtomicU32,
-    head: AtomicU32,
-    /// Cells before this one have been drained; written under the heap's lock.
-    drained: AtomicU32,
-    mask: u32,
-    cache: u32,
-    first: u32,
-    cells: [Cell; CELLS as usize],
+/// One of them.
+#[derive(Clone, Copy)]
+pub(super) struct Ring<'a, const CELLS: usize> {
+    ring: &'a State,
+    cells: &'a [Cell; CELLS],
 }
 
-impl Ring {
-    /// A ring of `len` cells, a power of two and at most [`CELLS`]: those of cache number `cache` from `first` on.
-    pub fn new(cache: u32, first: u32, len: u32) -> Ring {
-        debug_assert!(len.is_power_of_two() && len <= CELLS);
-        let cells = std::array::from_fn(|_| Cell::default());
-        let [tail, head, drained] = [const { 0 }; 3].map(AtomicU32::new);
-        Ring { tail, head, drained, mask: len - 1, cache, first, cells }
+impl<'c, const CELLS: usize> Ring<'c, CELLS> {
+    #[inline(always)]
+    fn number(self, at: u32) -> u32 {
+        self.ring.first + (at & self.ring.mask)
     }
 
-    #[inline]
-    fn place(&self, at: u32) -> Place {
-        Place::new(self.cache, self.first + (at & self.mask))
+    #[inline(always)]
+    fn place(self, at: u32) -> Place {
+        Place::new(self.ring.cache, self.number(at))
     }
 
-    #[inline]
-    fn cell(&self, at: u32) -> &Cell {
-        // The second mask is what the compiler knows the array's length by.
-        &self.cells[(at & self.mask & (CELLS - 1)) as usize]
+    #[inline(always)]
+    fn cell(self, at: u32) -> &'c Cell {
+        // The mask is what the compiler knows the array's length by.
+        &self.cells[(self.number(at) & Rings::<1, CELLS>::MASK) as usize]
     }
 
     /// Cells in use.
-    #[inline]
-    pub fn len(&self) -> u32 {
-        self.tail.load(Ordering::Relaxed).wrapping_sub(self.head.load(Ordering::Relaxed))
+    #[inline(always)]
+    pub fn len(self) -> u32 {
+        self.ring.tail.load(Ordering::Relaxed).wrapping_sub(self.ring.head.load(Ordering::Relaxed))
     }
 
     /// Number of the cache that it is part of.
-    pub fn cache(&self) -> u32 {
-        self.cache
+    pub fn cache(self) -> u32 {
+        self.ring.cache
     }
 
     /// Cells in all.
-    pub fn capacity(&self) -> u32 {
-        self.mask + 1
+    pub fn capacity(self) -> u32 {
+        self.ring.mask + 1
     }
 
-    #[inline]
-    pub fn is_full(&self) -> bool {
-        self.len() > self.mask
+    #[inline(always)]
+    pub fn is_full(self) -> bool {
+        self.len() > self.ring.mask
     }
 
     /// Takes the live block at `addr` from the program, as [`Record::claim`] does. By the ring's thread, while the ring is not
     /// full. [`Ring::publish`] must follow.
     #[inline]
-    pub fn accept(&self, record: &Record, addr: u64) -> bool {
-        record.cache(addr, self.place(self.tail.load(Ordering::Relaxed)))
+    pub fn accept(self, record: &Record, addr: u64) -> bool {
+        record.cache(addr, self.place(self.ring.tail.load(Ordering::Relaxed)))
     }
 
     /// The same with a block that the caller has claimed.
-    pub fn accept_claimed(&self, record: &Record, addr: u64) -> bool {
-        record.cache_claimed(addr, self.place(self.tail.load(Ordering::Relaxed)))
+    pub fn accept_claimed(self, record: &Record, addr: u64) -> bool {
+        record.cache_claimed(addr, self.place(self.ring.tail.load(Ordering::Relaxed)))
     }
 
     /// Takes back what [`Ring::accept`] has done; the block is then claimed, unless it was taken meanwhile.
-    pub fn reject(&self, record: &Record, addr: u64) -> bool {
-        record.disown(addr, self.place(self.tail.load(Ordering::Relaxed)))
+    pub fn reject(self, record: &Record, addr: u64) -> bool {
+        record.disown(addr, self.place(self.ring.tail.load(Ordering::Relaxed)))
     }
 
     /// Fills the cell of the block that was accepted; `epoch` was read after that.
     #[inline]
-    pub fn publish(&self, id: Id, epoch: Epoch) {
-        let tail = self.tail.load(Ordering::Relaxed);
+    pub fn publish(self, id: Id, epoch: Epoch) {
+        let tail = self.ring.tail.load(Ordering::Relaxed);
         let cell = self.cell(tail);
         cell.epoch.store(epoch, Ordering::Release);
         cell.id.store(id, Ordering::Release);
-        self.tail.store(tail.wrapping_add(1), Ordering::Release);
+        self.ring.tail.store(tail.wrapping_add(1), Ordering::Release);
     }
 
     /// Adds a block that is the caller's alone. By the ring's thread, while the ring is not full.
-    pub fn put(&self, record: &Record, id: Id, addr: u64, epoch: Epoch) {
-        record.set_cached(addr, self.place(self.tail.load(Ordering::Relaxed)));
+    pub fn put(self, record: &Record, id: Id, addr: u64, epoch: Epoch) {
+        record.set_cached(addr, self.place(self.ring.tail.load(Ordering::Relaxed)));
         self.publish(id, epoch);
     }
 
     /// The oldest block for the program, if its epoch is over by `retired`, and how many cells were passed over. By the ring's
     /// thread.
     #[inline(always)]
-    pub fn pop<'a>(&self, records: impl Records<'a>, retired: Epoch) -> (Next<'a>, u32) {
+    pub fn pop<'a>(self, records: impl Records<'a>, retired: Epoch) -> (Next<'a>, u32) {
         let mut passed = 0;
         loop {
-            let head = self.head.load(Ordering::Relaxed);
-            if head == self.tail.load(Ordering::Relaxed) {
+            let head = self.ring.head.load(Ordering::Relaxed);
+            if head == self.ring.tail.load(Ordering::Relaxed) {
                 return (Next::Empty, passed);
             }
             let epoch = self.cell(head).epoch.load(Ordering::Relaxed);
@@ -164,9 +201,9 @@ impl Ring {
     }
 
     /// Takes the oldest block out, whatever its epoch; `Err` for a cell that has lost its block. By the ring's thread.
-    pub fn remove<'a>(&self, records: impl Records<'a>) -> Option<Result<Moved, ()>> {
-        let head = self.head.load(Ordering::Relaxed);
-        if head == self.tail.load(Ordering::Relaxed) {
+    pub fn remove<'a>(self, records: impl Records<'a>) -> Option<Result<Moved, ()>> {
+        let head = self.ring.head.load(Ordering::Relaxed);
+        if head == self.ring.tail.load(Ordering::Relaxed) {
             return None;
         }
         let epoch = self.cell(head).epoch.load(Ordering::Relaxed);
@@ -176,28 +213,28 @@ impl Ring {
 
     /// Takes the cell `head` out of the ring.
     #[inline]
-    fn shift(&self, head: u32) -> Id {
+    fn shift(self, head: u32) -> Id {
         let cell = self.cell(head);
         // Before the word changes. A drain may still look at this cell with the record in hand, and find the same block here
         // once more: then it must not take the epoch of this time for that of the next.
         cell.epoch.store(UNKNOWN, Ordering::Relaxed);
-        self.head.store(head.wrapping_add(1), Ordering::Release);
+        self.ring.head.store(head.wrapping_add(1), Ordering::Release);
         cell.id.load(Ordering::Relaxed)
     }
 
     /// Takes every block out, by whoever holds the heap's lock; cells that are being filled or emptied meanwhile may be missed.
     /// `now` tells the current epoch.
     pub fn drain<'a>(
-        &self,
+        self,
         records: impl Records<'a>,
         now: impl Fn() -> Epoch,
         mut each: impl FnMut(Moved),
     ) {
-        let tail = self.tail.load(Ordering::Acquire);
-        let used = tail.wrapping_sub(self.head.load(Ordering::Acquire)).min(self.mask + 1);
+        let tail = self.ring.tail.load(Ordering::Acquire);
+        let used = tail.wrapping_sub(self.ring.head.load(Ordering::Acquire)).min(self.ring.mask + 1);
         // What an earlier drain has seen is not looked at again: its blocks are gone, though the cells stay.
-        let used = used.min(tail.wrapping_sub(self.drained.load(Ordering::Relaxed)));
-        self.drained.store(tail, Ordering::Relaxed);
+        let used = used.min(tail.wrapping_sub(self.ring.drained.load(Ordering::Relaxed)));
+        self.ring.drained.store(tail, Ordering::Relaxed);
         for back in (1..=used).rev() {
             let at = tail.wrapping_sub(back);
             let cell = self.cell(at);
@@ -213,8 +250,8 @@ impl Ring {
     }
 
     /// The records whose blocks the ring holds; for checks, while nothing else happens.
-    pub fn held<'a>(&self, records: impl Records<'a>) -> Vec<Id> {
-        let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
+    pub fn held<'a>(self, records: impl Records<'a>) -> Vec<Id> {
+        let (head, tail) = (self.ring.head.load(Ordering::Relaxed), self.ring.tail.load(Ordering::Relaxed));
         let cells = (0..tail.wrapping_sub(head)).map(|n| head.wrapping_add(n));
         let named = cells.map(|at| (self.cell(at).id.load(Ordering::Relaxed), self.place(at)));
         named
@@ -235,7 +272,7 @@ mod model {
 
     /// A ring of one cell, so that a block that comes back meets its old cell; one record; the epoch.
     struct World {
-        ring: Ring,
+        rings: Rings<1, 1>,
         records: [Record; 2],
         epoch: AtomicU64,
         freed_under: AtomicU64,
@@ -250,7 +287,7 @@ mod model {
     impl World {
         fn new() -> Arc<World> {
             let world = World {
-                ring: Ring::new(3, 0, 1),
+                rings: Rings::new(3, |_| 1),
                 records: Default::default(),
                 epoch: AtomicU64::new(1),
                 freed_under: AtomicU64::new(0),
@@ -263,16 +300,16 @@ mod model {
         fn free(&self, epoch: Epoch) -> bool {
             self.epoch.store(epoch, Ordering::SeqCst);
             self.freed_under.store(epoch, Ordering::SeqCst);
-            let accepted = self.ring.accept(&self.records[1], ADDR);
+            let accepted = self.rings.at(0).accept(&self.records[1], ADDR);
             if accepted {
-                self.ring.publish(1, self.epoch.load(Ordering::SeqCst));
+                self.rings.at(0).publish(1, self.epoch.load(Ordering::SeqCst));
             }
             accepted
         }
 
         fn drain(&self) -> Option<Moved> {
             let mut got = None;
-            self.ring.drain(&self.records, || self.epoch.load(Ordering::SeqCst), |moved| got = Some(moved));
+            self.rings.at(0).drain(&self.records, || self.epoch.load(Ordering::SeqCst), |moved| got = Some(moved));
             got
         }
     }
@@ -298,14 +335,14 @@ mod model {
             };
             let mut mine = world.free(1);
             assert!(mine, "nobody else frees it");
-            if let (Next::Block(_, ADDR), _) = world.ring.pop(&world.records, 1) {
+            if let (Next::Block(_, ADDR), _) = world.rings.at(0).pop(&world.records, 1) {
                 mine = world.free(2);
                 assert!(mine, "it was handed out");
             } else {
                 mine = false;
             }
             let drained = drainer.join().unwrap();
-            let left = world.ring.held(&world.records).len();
+            let left = world.rings.at(0).held(&world.records).len();
             assert_eq!(usize::from(drained) + left, 1, "in one place");
             assert!(mine || drained, "only a drain can have taken it");
         });
@@ -321,7 +358,7 @@ mod model {
             };
             let kept = world.free(1);
             assert!(kept ^ other.join().unwrap());
-            assert_eq!(world.ring.held(&world.records).len(), usize::from(kept));
+            assert_eq!(world.rings.at(0).held(&world.records).len(), usize::from(kept));
         });
     }
 
@@ -338,11 +375,11 @@ mod model {
                     world.records[1].overwrite(ADDR + 512, State::Live);
                 })
             };
-            let (next, _) = world.ring.pop(&world.records, 1);
+            let (next, _) = world.rings.at(0).pop(&world.records, 1);
             assert!(matches!(next, Next::Block(_, ADDR) | Next::Empty));
             clearer.join().unwrap();
             assert_eq!(world.records[1].word(), (ADDR + 512, State::Live));
-            assert!(world.drain().is_none() && !world.ring.accept(&world.records[1], ADDR));
+            assert!(world.drain().is_none() && !world.rings.at(0).accept(&world.records[1], ADDR));
         });
     }
 }
