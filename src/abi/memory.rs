@@ -93,8 +93,17 @@ pub fn free_or(thread: &Thread, address: DevicePtr, call: impl FnOnce(DevicePtr)
     if process::is_degraded() && contexts::index().owner_of(address).is_some() {
         return CuResult::SUCCESS;
     }
-    match shield(|| give(thread, address)) {
-        Some(Given::Taken(standing)) => standing,
+    let given = shield(|| give(thread, address));
+    if let Some(Given::Taken(standing)) = given { standing } else { not_taken(given, address, call) }
+}
+
+#[cold]
+fn not_taken(
+    given: Option<Given>,
+    address: DevicePtr,
+    call: impl FnOnce(DevicePtr) -> CuResult,
+) -> CuResult {
+    match given {
         Some(Given::Invalid(life)) => {
             shield(|| life.server.count_invalid_free());
             match call(UNKNOWN) {
@@ -103,7 +112,7 @@ pub fn free_or(thread: &Thread, address: DevicePtr, call: impl FnOnce(DevicePtr)
             }
         }
         Some(Given::Foreign) => released(address, || call(address)),
-        None => CuResult::SUCCESS,
+        Some(Given::Taken(_)) | None => CuResult::SUCCESS,
     }
 }
 

@@ -337,7 +337,7 @@ fn a_block_that_was_drained_and_came_back_is_not_taken_for_what_it_was() {
 fn what_one_thread_frees_another_gets_without_the_heap() {
     let mut run = Run::new();
     for _ in 0..400 {
-        run.alloc(0, 2048);
+        run.alloc(0, 4096);
     }
     for _ in 0..400 {
         run.free(1, 0);
@@ -346,9 +346,9 @@ fn what_one_thread_frees_another_gets_without_the_heap() {
     let served_by_heap = run.heap.clock();
     let cache = run.cache(2);
     let got = (0..320)
-        .filter(|_| match cache.pop(2048, 2048, run.retired) {
+        .filter(|_| match cache.pop(4096, 4096, run.retired) {
             Popped::Block(_) => true,
-            _ => run.caches.refill(cache, 2048, run.retired),
+            _ => run.caches.refill(cache, 4096, run.retired),
         })
         .count();
     assert_eq!((got, run.heap.clock()), (320, served_by_heap));

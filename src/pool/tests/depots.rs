@@ -58,7 +58,7 @@ fn what_is_put_away_during_a_clearing_does_not_outlive_it() {
 fn what_comes_from_a_depot_is_never_nothing() {
     let mut run = Run::new();
     for _ in 0..410 {
-        run.alloc(0, 2048);
+        run.alloc(0, 4096);
     }
     let cache = run.cache(0);
     run.epoch = 6;
@@ -73,10 +73,10 @@ fn what_comes_from_a_depot_is_never_nothing() {
     run.retired = 5;
     let mut got = 0;
     loop {
-        match cache.pop(2048, 2048, run.retired) {
+        match cache.pop(4096, 4096, run.retired) {
             Popped::Block(_) => got += 1,
-            _ if run.caches.refill(cache, 2048, run.retired) => {
-                assert!(matches!(cache.pop(2048, 2048, run.retired), Popped::Block(_)), "nothing came");
+            _ if run.caches.refill(cache, 4096, run.retired) => {
+                assert!(matches!(cache.pop(4096, 4096, run.retired), Popped::Block(_)), "nothing came");
                 got += 1;
             }
             _ => break,
