@@ -94,12 +94,12 @@ pub fn free_or(thread: &Thread, address: DevicePtr, call: impl FnOnce(DevicePtr)
         return CuResult::SUCCESS;
     }
     let given = shield(|| give(thread, address));
-    if let Some(Given::Taken(standing)) = given { standing } else { not_taken(given, address, call) }
+    if let Some(Given::Taken(standing)) = given { standing } else { not_taken(given.as_ref(), address, call) }
 }
 
 #[cold]
 fn not_taken(
-    given: Option<Given>,
+    given: Option<&Given>,
     address: DevicePtr,
     call: impl FnOnce(DevicePtr) -> CuResult,
 ) -> CuResult {

@@ -18,7 +18,8 @@
 //! returns what was pending. While a capture is open it cannot.
 
 use super::books::Change;
-use super::server::{Inner, Server};
+use super::inner::Inner;
+use super::server::Server;
 use super::{CuResult, Gpu};
 use crate::pool::{Drain, GRANULE, PAGE, Piece, Plan};
 use crate::report::model::Mapped;

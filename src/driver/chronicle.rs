@@ -3,7 +3,8 @@
 
 use super::Gpu;
 use super::books::DeviceBooks;
-use super::server::{Inner, Server};
+use super::inner::Inner;
+use super::server::Server;
 use super::survey::draw;
 use crate::pool::{Piece, Usage};
 use crate::report::history::{Map, What};

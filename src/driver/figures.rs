@@ -1,7 +1,8 @@
 //! What a pool tells a report: the heap's figures, with what the threads' caches have counted.
 
 use super::Gpu;
-use super::server::{Inner, PeakMoment, Server};
+use super::inner::{Inner, PeakMoment};
+use super::server::Server;
 use crate::pool::{BlockState, Drain, Heap, Usage};
 use crate::report::model::{DriverTime, Mapped};
 use crate::stats::{Counts, SizeHistogram};

@@ -4,7 +4,8 @@
 use super::Gpu;
 use super::books::Change;
 use super::figures::Figures;
-use super::server::{Inner, Server};
+use super::inner::Inner;
+use super::server::Server;
 use crate::stats::{Counts, SizeHistogram};
 use crate::sync::patiently;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -14,8 +14,9 @@
 
 use super::backing::Grow;
 use super::books::Change;
+use super::inner::Inner;
 use super::large::SERVED_PER_BARRIER;
-use super::server::{Inner, ROTATED_MAX, Server};
+use super::server::{ROTATED_MAX, Server};
 use super::{CuResult, Gpu};
 use crate::pool::local::Thread;
 use crate::pool::{Drain, Epoch, Popped};

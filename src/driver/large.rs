@@ -5,7 +5,8 @@
 //! requests served since.
 
 use super::Gpu;
-use super::server::{Inner, Server};
+use super::inner::Inner;
+use super::server::Server;
 use crate::pool::{Best, Cache, Drain, Epoch, GRANULE};
 use parking_lot::MutexGuard;
 
@@ -96,18 +97,5 @@ impl<G: Gpu> Server<G> {
             && self.served(inner) - inner.served_at_barrier >= SERVED_PER_BARRIER
             && !self.fence.gate().capturing();
         (due && inner.heap.epoch_needed(need).is_some()).then_some(epoch)
-    }
-}
-
-impl Inner {
-    /// Whether `every` requests have been served since this was last true for the same `moment`.
-    fn due(&mut self, every: u64, moment: impl FnOnce(&mut Inner) -> &mut u64) -> bool {
-        let served = self.heap.clock();
-        let last = moment(self);
-        let due = served - *last >= every;
-        if due {
-            *last = served;
-        }
-        due
     }
 }

@@ -36,6 +36,7 @@ pub mod gate;
 mod give;
 pub mod glance;
 mod hits;
+mod inner;
 mod ladder;
 mod large;
 pub mod mapping;

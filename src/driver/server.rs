@@ -9,27 +9,20 @@ use super::backing::Backing;
 use super::books::{Change, DeviceBooks};
 use super::fence::Fence;
 use super::glance::Glance;
+use super::inner::{ALLOCS_PER_POLL, FREES_PER_SEAL, Inner};
 use super::patience::Patience;
 use super::{Ctx, CuResult, Gpu, is_sticky};
 use crate::policy::Rounding;
 use crate::pool::local::Thread;
-use crate::pool::{
-    CACHED_MAX, Cache, Caches, Claim, Claimed, Drain, Epoch, Fit, Heap, Idle, Rules, Usage, local,
-};
+use crate::pool::{CACHED_MAX, Cache, Caches, Claim, Claimed, Drain, Fit, Heap, Idle, Rules, local};
 use crate::report::history::What;
-use crate::report::model::{DriverTime, Mapped};
 use crate::report::units::human;
-use crate::stats::{Counts, SizeHistogram};
 use crate::sync::{Apart, soon};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Frees after which the current epoch is sealed even if nobody has missed.
-const FREES_PER_SEAL: u32 = 32;
-/// Allocations between two looks at the sealed epochs while nothing is missed.
-const ALLOCS_PER_POLL: u32 = 16;
 /// Blocks up to this size go round, first in, first out, instead of being asked about one by one.
 pub(super) const ROTATED_MAX: u64 = 1 << 20;
 
@@ -50,39 +43,6 @@ pub struct Tuning {
     pub patience: Duration,
     /// `expandable_segments`: one range of addresses, whose memory is moved where it is needed.
     pub expandable: bool,
-}
-
-/// The heap's state at its high-water mark.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PeakMoment {
-    /// The heap at that moment.
-    pub usage: Usage,
-    /// Bytes outside the pools at that moment.
-    pub external: u64,
-}
-
-pub(super) struct Inner {
-    pub heap: Heap,
-    pub seen_retired: Epoch,
-    pub allocs_to_poll: u32,
-    pub frees_to_seal: u32,
-    /// Requests served before the last wait.
-    pub served_at_barrier: u64,
-    /// Requests served before sealed epochs were last asked about for the sake of a tighter fit.
-    pub served_at_question: u64,
-    /// Requests served before the caches were last drained for one large request.
-    pub served_at_drain: u64,
-    /// Requests served before the last miss, and how many misses have followed each other closely.
-    pub served_at_miss: u64,
-    pub close_misses: u32,
-    pub counts: Counts,
-    pub histogram: SizeHistogram,
-    pub peak: PeakMoment,
-    pub driver_time: DriverTime,
-    /// Bytes that the driver would not take back and the heap could not; they stay in the account.
-    pub stranded: u64,
-    /// What has been mapped and moved so far.
-    pub mapped: Mapped,
 }
 
 /// The pool of one context.
@@ -108,17 +68,6 @@ pub struct Server<G: Gpu> {
     pub(super) glance: Glance,
 }
 
-impl Inner {
-    /// One request of `bytes` has been served.
-    #[inline]
-    pub(super) fn count(&mut self, bytes: u64, hit: bool) {
-        self.counts.alloc += 1;
-        self.counts.cache_hit += u64::from(hit);
-        self.histogram.record(bytes);
-        self.allocs_to_poll = self.allocs_to_poll.saturating_sub(1);
-    }
-}
-
 impl<G: Gpu> Server<G> {
     /// The pool of `ctx`, whose heap has the number and the index of `caches`. Makes the context take part in `fence`.
     pub fn new(
@@ -130,23 +79,6 @@ impl<G: Gpu> Server<G> {
     ) -> Server<G> {
         let rules =
             Rules { max_split: tuning.max_split, max_non_split_rounding: tuning.max_non_split_rounding };
-        let inner = Inner {
-            heap: Heap::new(caches.owner(), caches.index(), rules),
-            seen_retired: 0,
-            allocs_to_poll: ALLOCS_PER_POLL,
-            frees_to_seal: FREES_PER_SEAL,
-            served_at_barrier: 0,
-            served_at_question: 0,
-            served_at_drain: 0,
-            served_at_miss: 0,
-            close_misses: 0,
-            counts: Counts::default(),
-            histogram: SizeHistogram::default(),
-            peak: PeakMoment::default(),
-            driver_time: DriverTime::default(),
-            stranded: 0,
-            mapped: Mapped::default(),
-        };
         let sticky = Arc::new(Apart(AtomicI32::new(0)));
         Server {
             ctx: AtomicUsize::new(ctx.0),
@@ -159,7 +91,7 @@ impl<G: Gpu> Server<G> {
             tuning,
             owner: caches.owner(),
             caches,
-            inner: Apart(Mutex::new(inner)),
+            inner: Apart(Mutex::new(Inner::new(caches, rules))),
             growing: Mutex::new(()),
             alive: AtomicBool::new(true),
             sticky,

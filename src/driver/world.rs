@@ -210,7 +210,11 @@ impl World {
         self.gone.push(addr);
         // By the thread's cache, where that has room, or past it.
         let beside = !which.is_multiple_of(4);
-        let freed = if beside { local::with(|thread| self.eternal.index.keep(addr, |owner| thread.get(owner))) } else { Freed::No };
+        let freed = if beside {
+            local::with(|thread| self.eternal.index.keep(addr, |owner| thread.get(owner)))
+        } else {
+            Freed::No
+        };
         let claim = match freed {
             Freed::Kept(kept) => {
                 assert_eq!(self.pool_of(kept.owner()), pool);

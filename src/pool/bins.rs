@@ -3,8 +3,9 @@
 //! A bin per granule count up to 127 granules, then 64 bins per doubling, with a bitmap over the bins. Blocks of one bin
 //! differ by less than 1.6 %, so the first bins that are not empty hold the best fit, or nearly.
 
+use super::arena::Arena;
 use super::classes::GRANULE;
-use super::record::{Arena, Id, NONE};
+use super::record::{Id, NONE};
 
 /// Bits of a size below its highest one that tell bins apart.
 const FINE: u32 = 6;

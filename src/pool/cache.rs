@@ -5,13 +5,14 @@
 //! grant, which it enlarges in steps from what the process has left.
 
 use super::Epoch;
+use super::arena::Arena;
 use super::cached::EACH;
 use super::classes::{CLASSES, GRANULE, SMALL_MAX, class, class_of};
 use super::depot::{BATCH, Batch, Depots};
 use super::heap::Heap;
 use super::index::Index;
 use super::kept::SEAL_EVERY;
-use super::record::{Arena, Place};
+use super::record::Place;
 use super::ring::{Next, Ring, Rings};
 use super::tally::Tally;
 use parking_lot::Mutex;

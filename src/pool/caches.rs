@@ -4,13 +4,14 @@
 //! to a depot, a batch at a time, and comes back from there, to the same thread or to one that allocates more than it frees.
 //! Under pressure [`Caches::drain`] takes everything back into the heap, whatever the threads do meanwhile.
 
+use super::arena::Arena;
 use super::cache::{Cache, RINGS};
 use super::classes::{CLASSES, SMALL_MAX, class_of};
 use super::depot::{BATCH, Batch, Depots, Open};
 use super::gauges::Usage;
 use super::heap::Heap;
 use super::index::Index;
-use super::record::{Arena, Id, Place};
+use super::record::{Id, Place};
 use super::{Epoch, GRANULE};
 use crate::stats::SizeHistogram;
 use parking_lot::Mutex;

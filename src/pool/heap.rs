@@ -1,12 +1,13 @@
 //! The heap of one context: requests in, addresses out, and frees back in.
 
+use super::arena::Arena;
 use super::bins::Bins;
 use super::classes::{CLASSES, SMALL_MAX, class_of};
 use super::gauges::Gauges;
 use super::index::{Claim, Claimed, Index};
 use super::lists::SlabLists;
 use super::range::Range;
-use super::record::{Arena, Id, NONE, Place, State};
+use super::record::{Id, NONE, Place, State};
 use super::region::{PAGE, Regions};
 use super::slab::Slab;
 use super::{Epoch, GRANULE};

@@ -12,9 +12,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::Apart;
 use parking_lot::RwLock;
 
+use super::arena::Store;
 use super::cached::Cached;
 use super::classes::{CELL, CLASSES, class};
-use super::record::{Id, NONE, Place, Record, Store};
+use super::record::{Id, NONE, Place, Record};
 
 /// Width of the addresses that can be indexed: what CUDA devices use.
 pub const ADDRESS_BITS: u32 = 49;

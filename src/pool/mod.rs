@@ -28,6 +28,7 @@
 
 #![deny(unsafe_code)]
 
+mod arena;
 mod bins;
 mod cache;
 mod cached;

@@ -1,16 +1,13 @@
-//! The record of a block, and the arena that holds all records of the process.
+//! The record of a block.
 //!
 //! Records are atomics in memory that is never given back, so that a free can look a block up and claim it without any
 //! lock, whatever the lock's holder does meanwhile. Only `word` decides; everything else that a reader without the lock
 //! sees is a hint which the compare-exchange on `word` proves or refutes.
 
-use std::sync::OnceLock;
-
-use parking_lot::Mutex;
 #[cfg(not(loom))]
 use zerocopy::{FromBytes, IntoBytes, KnownLayout};
 
-use super::classes::{CLASSES, GRANULE, class};
+use super::classes::GRANULE;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Number of a record; [`NONE`] is no record.
@@ -260,137 +257,6 @@ impl Record {
     pub fn is_cached_at(&self, addr: u64, place: Place) -> bool {
         self.word.load(Ordering::Relaxed) == pack(addr, State::Unused) | cached_in(place)
     }
-}
-
-/// Records of the process: 2 GiB of addresses, of which the system backs what has been used. Where it does not give so many, half
-/// as many, and so on.
-const RECORDS: usize = if cfg!(any(test, fuzzing, loom)) { 1 << 20 } else { 1 << 25 };
-/// Records that a heap takes at once.
-const BATCH: u32 = 64;
-
-/// All records of the process, by their numbers. A reader without the lock may have a number that is out of date.
-#[derive(Clone, Copy)]
-pub struct Arena {
-    records: &'static [Record],
-    nothing: &'static Record,
-}
-
-impl Arena {
-    fn of(records: &'static [Record]) -> Arena {
-        Arena { records, nothing: &records[NONE as usize] }
-    }
-
-    /// The record `id`; a number that no record has gets that of [`NONE`], which describes nothing.
-    #[inline(always)]
-    pub fn get(self, id: Id) -> &'static Record {
-        self.records.get(id as usize).unwrap_or(self.nothing)
-    }
-}
-
-/// Where the records are, and which of them are in use. Heaps recycle theirs and leave them here when they end.
-pub struct Store {
-    arena: OnceLock<Arena>,
-    spare: Mutex<Spare>,
-}
-
-struct Spare {
-    /// First record never handed out.
-    fresh: u32,
-    /// Chains of single records, linked through `right`, left behind by ended heaps.
-    chains: Vec<Id>,
-    /// The same for the runs of each class, linked through the first record's `right`.
-    runs: [Vec<Id>; CLASSES],
-}
-
-impl Store {
-    pub const fn new() -> Store {
-        Store {
-            arena: OnceLock::new(),
-            spare: Mutex::new(Spare {
-                fresh: NONE + 1,
-                chains: Vec::new(),
-                runs: [const { Vec::new() }; CLASSES],
-            }),
-        }
-    }
-
-    /// The records themselves.
-    #[inline(always)]
-    pub fn arena(&self) -> Arena {
-        *self.arena.get_or_init(|| Arena::of(reserve()))
-    }
-
-    /// A chain of single records, linked through `right`; [`NONE`] when all are in use.
-    pub fn take_chain(&self) -> Id {
-        let mut spare = self.spare.lock();
-        if let Some(chain) = spare.chains.pop() {
-            return chain;
-        }
-        let Some(first) = self.bump(&mut spare, BATCH) else { return NONE };
-        drop(spare);
-        for id in first..first + BATCH - 1 {
-            self.arena().get(id).set_right(id + 1);
-        }
-        first
-    }
-
-    /// Consecutive records for the objects of a slab of `number`; [`NONE`] when all are in use.
-    pub fn take_run(&self, number: usize) -> Id {
-        let mut spare = self.spare.lock();
-        match spare.runs[number].pop() {
-            Some(run) => run,
-            None => self.bump(&mut spare, class(number).capacity).unwrap_or(NONE),
-        }
-    }
-
-    /// Consecutive records never handed out before; `None` when there are no more.
-    fn bump(&self, spare: &mut Spare, records: u32) -> Option<Id> {
-        let first = spare.fresh;
-        let end = first.checked_add(records).filter(|end| *end as usize <= self.arena().records.len())?;
-        spare.fresh = end;
-        Some(first)
-    }
-
-    /// Takes back the records of a heap that ends: a chain of singles, and a chain of runs per class.
-    pub fn give_back(&self, chain: Id, runs: &[Id; CLASSES]) {
-        let mut spare = self.spare.lock();
-        if chain != NONE {
-            spare.chains.push(chain);
-        }
-        for (class, &run) in runs.iter().enumerate() {
-            let mut run = run;
-            while run != NONE {
-                let next = self.arena().get(run).right();
-                spare.runs[class].push(run);
-                run = next;
-            }
-        }
-    }
-
-    /// Records handed out so far, in use or recycled.
-    pub fn handed_out(&self) -> u32 {
-        self.spare.lock().fresh - 1
-    }
-}
-
-/// As many zeroed records as the system gives addresses for; at least one.
-#[cfg(not(loom))]
-fn reserve() -> &'static [Record] {
-    for records in (0..=RECORDS.ilog2()).rev().map(|bits| 1_usize << bits) {
-        // Only addresses: what is never touched costs nothing, wherever the system is strict about promises too.
-        let mapping = memmap2::MmapOptions::new().len(records * size_of::<Record>()).no_reserve_swap().map_anon();
-        if let Ok(mapping) = mapping
-            && let Ok(records) = <[Record]>::mut_from_bytes(&mut Box::leak(Box::new(mapping))[..])
-        {
-            return records;
-        }
-    }
-    Vec::leak(vec![Record::default()])
-}
-
-#[cfg(loom)]
-fn reserve() -> &'static [Record] {
-    Vec::leak((0..64).map(|_| Record::default()).collect())
 }
 
 #[cfg(all(test, loom))]

@@ -15,7 +15,8 @@
 //! is about to fill. So a cell never mistakes a block that came back to the thread in another cell for its own.
 
 use super::Epoch;
-use super::record::{Arena, Id, NONE, Place, Record};
+use super::arena::Arena;
+use super::record::{Id, NONE, Place, Record};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// In the place of a cell's epoch: its thread has taken a block from the program and has not said when.
@@ -224,12 +225,7 @@ impl<'c, const CELLS: usize> Ring<'c, CELLS> {
 
     /// Takes every block out, by whoever holds the heap's lock; cells that are being filled or emptied meanwhile may be missed.
     /// `now` tells the current epoch.
-    pub fn drain<'a>(
-        self,
-        records: impl Records<'a>,
-        now: impl Fn() -> Epoch,
-        mut each: impl FnMut(Moved),
-    ) {
+    pub fn drain<'a>(self, records: impl Records<'a>, now: impl Fn() -> Epoch, mut each: impl FnMut(Moved)) {
         let tail = self.ring.tail.load(Ordering::Acquire);
         let used = tail.wrapping_sub(self.ring.head.load(Ordering::Acquire)).min(self.ring.mask + 1);
         // What an earlier drain has seen is not looked at again: its blocks are gone, though the cells stay.
@@ -309,7 +305,11 @@ mod model {
 
         fn drain(&self) -> Option<Moved> {
             let mut got = None;
-            self.rings.at(0).drain(&self.records, || self.epoch.load(Ordering::SeqCst), |moved| got = Some(moved));
+            self.rings.at(0).drain(
+                &self.records,
+                || self.epoch.load(Ordering::SeqCst),
+                |moved| got = Some(moved),
+            );
             got
         }
     }

@@ -4,11 +4,12 @@
 //! The fullest slabs serve first, so that the others run empty and go back to the heap. One empty slab per class stays,
 //! so that a program that allocates and frees one object does not carve a slab each time.
 
+use super::arena::Arena;
 use super::classes::{CELL, CLASSES, class};
 use super::gauges::Gauges;
 use super::heap::{Heap, OBJECT};
 use super::lists::{NO_SLAB, QUARTERS};
-use super::record::{Arena, Id, NONE, State};
+use super::record::{Id, NONE, State};
 use super::{Epoch, Fit};
 
 /// Slabs of a quarter that are asked for an object whose epoch is over, before the next quarter is.
