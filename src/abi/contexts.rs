@@ -2,9 +2,9 @@
 
 use super::table::real;
 use super::types::{Context, CuResult, Device, Opaque};
+use crate::driver::real::thread;
 use crate::driver::{Ctx, real as gpu};
 use crate::life::{contexts as lives, green as greens};
-use crate::pool::local;
 use std::ffi::{c_int, c_uint};
 
 /// `cuInit`: nothing but the first call of most processes.
@@ -137,7 +137,7 @@ unsafe fn began(context: *mut Context, result: CuResult) -> CuResult {
     if result == CuResult::SUCCESS {
         // SAFETY: written by the successful call.
         lives::begun(Ctx(unsafe { *context } as usize), || true);
-        local::with(lives::current);
+        thread::with(lives::current);
     }
     result
 }

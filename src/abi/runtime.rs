@@ -11,10 +11,11 @@ use super::arch;
 use super::guard::shield;
 use super::memory::{Given, give};
 use super::runtimes;
+use crate::driver::real::thread;
 use crate::life::contexts::{self, Life};
 use crate::life::process::{Admission, admit, admit_on};
 use crate::life::{history, sites};
-use crate::pool::local::{self, Thread};
+use crate::pool::local::Thread;
 use std::ffi::{CStr, c_int, c_void};
 
 /// Names that this library exports beside the driver's.
@@ -42,7 +43,7 @@ const INITIALIZATION_ERROR: c_int = 3;
 /// As the runtime's.
 pub unsafe extern "C" fn malloc(address: *mut u64, bytes: usize, caller: usize) -> c_int {
     // SAFETY: the caller's arguments.
-    local::with(|thread| unsafe { malloc_on(thread, address, bytes, caller) })
+    thread::with(|thread| unsafe { malloc_on(thread, address, bytes, caller) })
 }
 
 #[inline(always)]
@@ -108,7 +109,7 @@ fn hit_sampled(thread: &Thread, bytes: u64) -> Option<u64> {
 /// As the runtime's.
 pub unsafe extern "C" fn free(address: u64, caller: usize) -> c_int {
     // SAFETY: the caller's argument.
-    local::with(|thread| unsafe { free_on(thread, address, caller) })
+    thread::with(|thread| unsafe { free_on(thread, address, caller) })
 }
 
 #[inline(always)]

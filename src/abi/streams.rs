@@ -6,9 +6,9 @@ use super::pools;
 use super::table::real;
 use super::types::{Context, CuResult, DevicePtr, MemPool, Stream};
 use crate::driver::books::DeviceBooks;
+use crate::driver::real::thread;
 use crate::driver::{Ctx, real as gpu};
 use crate::life::{captures, contexts, graphs};
-use crate::pool::local;
 use crate::stats::ExternalKind;
 
 /// Allocates in stream order by `call`, on the device of `books`. While the stream captures, the memory belongs to the
@@ -47,7 +47,7 @@ fn freeing(address: DevicePtr, graph: Option<usize>, call: impl FnOnce(DevicePtr
     match graph {
         Some(BROKEN) if contexts::index().owner_of(address).is_some() => CuResult::STREAM_CAPTURE_INVALIDATED,
         Some(_) => call(address),
-        None => local::with(|thread| free_or(thread, address, call)),
+        None => thread::with(|thread| free_or(thread, address, call)),
     }
 }
 

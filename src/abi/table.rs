@@ -15,8 +15,8 @@ use super::types::{
 use super::{
     arrays, captures, contexts, graphs, identity, memory, peers, pools, procaddress, query, streams, vmm,
 };
+use crate::driver::real::thread;
 use crate::life::process::{Admission, admit, admit_on};
-use crate::pool::local;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -70,7 +70,7 @@ macro_rules! serve {
     };
     // What every program calls all the time gets the thread's variables, which are looked up once, and guards itself.
     ($symbol:ident ($($arg:ident),*) [$thread:ident] $body:path) => {
-        local::with(|$thread| match admit_on($thread) {
+        thread::with(|$thread| match admit_on($thread) {
             Admission::Refuse => CuResult::INVALID_VALUE,
             // SAFETY: the arguments are the caller's, under the driver's own contract.
             Admission::Forward => unsafe { super::real::$symbol($($arg),*) },

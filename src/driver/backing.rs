@@ -21,7 +21,7 @@ use super::books::Change;
 use super::inner::Inner;
 use super::server::Server;
 use super::{CuResult, Gpu};
-use crate::pool::{Drain, GRANULE, PAGE, Piece, Plan};
+use crate::pool::{Cache, Drain, GRANULE, PAGE, Piece, Plan};
 use crate::report::model::Mapped;
 use parking_lot::Mutex;
 use std::sync::Once;
@@ -114,7 +114,13 @@ impl<G: Gpu> Server<G> {
 
     /// Maps memory for a request and takes the block. `None`: that is for segments to do, because the addresses are used up
     /// or a call has failed for another reason than want of memory.
-    pub(super) fn expand(&self, bytes: u64, rounded: u64, grow: Grow) -> Option<Result<u64, CuResult>> {
+    pub(super) fn expand(
+        &self,
+        cache: Option<&Cache>,
+        bytes: u64,
+        rounded: u64,
+        grow: Grow,
+    ) -> Option<Result<u64, CuResult>> {
         let need = rounded.max(bytes).checked_next_multiple_of(GRANULE)?;
         for turn in 1..=PLANS {
             let Some(_touch) = self.fence.touch().filter(|_| self.is_alive()) else {
@@ -171,7 +177,7 @@ impl<G: Gpu> Server<G> {
                 attach(&mut inner, one.piece);
             }
             // Under the same lock: the memory is there for this request and not for another thread's.
-            let served = self.take_locked(&mut inner, self.own_cache(), bytes, rounded, false);
+            let served = self.take_locked(&mut inner, cache, bytes, rounded, false);
             drop(inner);
             if let Some((moved, made)) = told {
                 self.chronicle_growth(&moved, &made);

@@ -19,7 +19,7 @@ use super::large::SERVED_PER_BARRIER;
 use super::server::{ROTATED_MAX, Server};
 use super::{CuResult, Gpu};
 use crate::pool::local::Thread;
-use crate::pool::{Drain, Epoch, Popped};
+use crate::pool::{Cache, Drain, Epoch, Popped};
 use crate::report::history::What;
 use crate::report::units::human;
 use std::time::Instant;
@@ -96,22 +96,22 @@ impl<G: Gpu> Server<G> {
         if let Some(address) = self.try_hit(thread, bytes) {
             return Ok(address);
         }
-        self.miss(bytes)
+        self.miss(thread.get(self.owner), bytes)
     }
 
     #[inline(never)]
-    fn miss(&self, bytes: u64) -> Result<u64, CuResult> {
+    fn miss(&self, cache: Option<&Cache>, bytes: u64) -> Result<u64, CuResult> {
         if !self.fence.is_ordered() {
             // Clean memory would not be clean for every context.
             return Err(CuResult::NOT_SUPPORTED);
         }
         let (calm, endings) = (self.fence.touch().is_some(), self.fence.endings());
-        let mut result = self.climb(bytes);
+        let mut result = self.climb(cache, bytes);
         let failed = matches!(result, Err(CuResult::OUT_OF_MEMORY | CuResult::NOT_SUPPORTED));
         if failed && self.is_alive() && (!calm || self.fence.was_disturbed(endings)) {
             // While another thread ended a context, nothing could be given back or waited for.
             self.fence.await_calm();
-            result = self.climb(bytes);
+            result = self.climb(cache, bytes);
         }
         match result {
             Err(CuResult::OUT_OF_MEMORY) => {
@@ -122,12 +122,11 @@ impl<G: Gpu> Server<G> {
         }
     }
 
-    fn climb(&self, bytes: u64) -> Result<u64, CuResult> {
+    fn climb(&self, cache: Option<&Cache>, bytes: u64) -> Result<u64, CuResult> {
         let account = &self.books.account;
         // No larger than the cap, and a size that cannot be rounded is larger than any device.
         let rounded = self.tuning.rounding.round(bytes).filter(|size| *size <= account.limit_bytes());
         let Some(rounded) = rounded else { return Err(CuResult::OUT_OF_MEMORY) };
-        let cache = self.own_cache();
         let search = || match self.pop(cache, bytes, rounded) {
             Popped::Block(address) => Some(address),
             _ => self.take(cache, bytes, rounded, true, false),
@@ -139,7 +138,7 @@ impl<G: Gpu> Server<G> {
             if let Some(address) = search() {
                 return Ok(address);
             }
-            if let Ok(address) = self.grow_and_take(bytes, rounded, Grow::Rotation) {
+            if let Ok(address) = self.grow_and_take(cache, bytes, rounded, Grow::Rotation) {
                 return Ok(address);
             }
         }
@@ -194,7 +193,7 @@ impl<G: Gpu> Server<G> {
             grow = Grow::Usual;
             self.make_room(rounded);
         }
-        let mut failure = match self.grow_and_take(bytes, rounded, grow) {
+        let mut failure = match self.grow_and_take(cache, bytes, rounded, grow) {
             Ok(address) => return Ok(address),
             Err(code) => code,
         };
@@ -221,7 +220,7 @@ impl<G: Gpu> Server<G> {
             }
             self.locked().counts.retry += 1;
             tracing::debug!("trying again to grow for {}, {}", human(bytes), step.in_words());
-            match self.grow_and_take(bytes, rounded, Grow::Least) {
+            match self.grow_and_take(cache, bytes, rounded, Grow::Least) {
                 Ok(address) => return Ok(address),
                 Err(code) => failure = code,
             }
@@ -332,9 +331,15 @@ impl<G: Gpu> Server<G> {
     }
 
     /// Grows the heap, by as little as will do if memory is short, and takes the block from it.
-    fn grow_and_take(&self, bytes: u64, rounded: u64, grow: Grow) -> Result<u64, CuResult> {
+    fn grow_and_take(
+        &self,
+        cache: Option<&Cache>,
+        bytes: u64,
+        rounded: u64,
+        grow: Grow,
+    ) -> Result<u64, CuResult> {
         if self.has_range()
-            && let Some(result) = self.expand(bytes, rounded, grow)
+            && let Some(result) = self.expand(cache, bytes, rounded, grow)
         {
             return result;
         }
@@ -376,7 +381,7 @@ impl<G: Gpu> Server<G> {
                     }
                     reservation.for_pool();
                     // Under the same lock: the heap has grown for this request and not for another thread's.
-                    let served = self.take_locked(&mut inner, self.own_cache(), bytes, rounded, false);
+                    let served = self.take_locked(&mut inner, cache, bytes, rounded, false);
                     let reserved = inner.heap.reserved().current;
                     drop(inner);
                     self.chronicle(What::SegmentAlloc, address, size);

@@ -1,9 +1,9 @@
 //! [`Gpu`] over the real driver: the few functions that the pool calls, given to it by the layer that resolved them.
 
 pub mod mapping;
+pub mod thread;
 
 use super::{Ctx, CuResult, Event, Gpu};
-use crate::pool::local;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
@@ -84,7 +84,7 @@ pub fn calls() -> Option<&'static Calls> {
 /// reach the driver directly: the pool may hold a lock of its own around the call.
 #[inline(always)]
 pub fn inside() -> bool {
-    local::with(|thread| thread.inside.get())
+    thread::with(|thread| thread.inside.get())
 }
 
 /// Marks the thread as [`inside`] for as long as it lives.
@@ -92,13 +92,13 @@ struct Within(bool);
 
 impl Within {
     fn enter() -> Within {
-        Within(local::with(|thread| thread.inside.replace(true)))
+        Within(thread::with(|thread| thread.inside.replace(true)))
     }
 }
 
 impl Drop for Within {
     fn drop(&mut self) {
-        local::with(|thread| thread.inside.set(self.0));
+        thread::with(|thread| thread.inside.set(self.0));
     }
 }
 

@@ -14,7 +14,7 @@ use super::patience::Patience;
 use super::{Ctx, CuResult, Gpu, is_sticky};
 use crate::policy::Rounding;
 use crate::pool::local::Thread;
-use crate::pool::{CACHED_MAX, Cache, Caches, Claim, Claimed, Drain, Fit, Heap, Idle, Rules, local};
+use crate::pool::{CACHED_MAX, Cache, Caches, Claim, Claimed, Drain, Fit, Heap, Idle, Rules};
 use crate::report::history::What;
 use crate::report::units::human;
 use crate::sync::{Apart, soon};
@@ -190,11 +190,6 @@ impl<G: Gpu> Server<G> {
         let address = inner.heap.alloc(bytes, rounded, Fit::Any, inner.seen_retired)?;
         inner.count(bytes, hit);
         Some(address)
-    }
-
-    /// The calling thread's cache, if it has one; where a request has gone too far for its thread to be still at hand.
-    pub(super) fn own_cache(&self) -> Option<&'static Cache> {
-        local::with(|thread| thread.get(self.owner))
     }
 
     /// Requests served so far, by the caches too: not for every request, for it asks all threads' caches.

@@ -8,6 +8,7 @@
 use crate::driver::books::{Change, DeviceBooks};
 use crate::driver::external::{Entry, Ledger};
 use crate::driver::fence::Fence;
+use crate::driver::real::thread;
 use crate::driver::real::{self, RealGpu};
 use crate::driver::server::{Server, Tuning};
 use crate::driver::{Ctx, CuResult};
@@ -15,7 +16,7 @@ use crate::life::{
     captures, control, exit, failures, graphs, green, history, live, notes, peers, process, sites,
 };
 use crate::policy::{Conf, DeviceAccount};
-use crate::pool::local::{self, Thread};
+use crate::pool::local::Thread;
 use crate::pool::{Caches, Index, Usage};
 use crate::report::units::human;
 use crate::stats::{AtomicCounts, ExternalKind};
@@ -229,7 +230,7 @@ pub fn known_books(device: u32) -> Option<&'static DeviceBooks> {
 
 /// The books of the calling thread's current device.
 pub fn current_books() -> Option<&'static DeviceBooks> {
-    match local::with(current) {
+    match thread::with(current) {
         Some(life) => Some(life.server.books()),
         None => books(real::current_device()?),
     }

@@ -15,8 +15,8 @@
 use super::{contexts, phases, process, scratch};
 use crate::driver::books::DeviceBooks;
 use crate::driver::chronicle::{Chronicle, Note};
+use crate::driver::real::thread;
 use crate::policy::Conf;
-use crate::pool::local;
 use crate::report::history::{Event, History, Map, Sample, What, event_columns, sample_columns};
 use crate::report::model::DeviceReport;
 use crate::stats::history::{Happening, Reading, Ring, Samples};
@@ -88,7 +88,7 @@ fn tell(books: &DeviceBooks, note: Note) {
 #[cold]
 #[inline(never)]
 pub fn allocated(address: u64, bytes: u64) {
-    let Some(life) = local::with(contexts::current) else { return };
+    let Some(life) = thread::with(contexts::current) else { return };
     let (pool, allocated) = (life.server.owner(), life.server.passing_use());
     tell(life.server.books(), Note { what: What::Alloc, pool, address, bytes, allocated });
 }

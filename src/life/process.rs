@@ -12,9 +12,10 @@
 //! `New` leads to one of the first three; `Child` and `Degraded` are final.
 
 use super::{command, exit, logging, notes, say, sites, threads};
+use crate::driver::real::thread;
 use crate::policy::conf::LogLevel;
 use crate::policy::{Conf, conf};
-use crate::pool::local::{self, Thread};
+use crate::pool::local::Thread;
 use crate::report::model::DEFAULT_SOURCE;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
@@ -55,7 +56,7 @@ fn loaded() {
 /// What to do with a hooked call. The first one starts the library.
 #[inline(always)]
 pub fn admit() -> Admission {
-    local::with(admit_on)
+    thread::with(admit_on)
 }
 
 /// The same where the calling thread's variables are at hand.

@@ -5,7 +5,8 @@
 //! allocation, and that constructor may be waiting for the thread.
 
 use super::captures;
-use crate::pool::local;
+use crate::driver::real::thread;
+use crate::pool::local::{self, Thread};
 use std::ffi::c_void;
 use std::sync::OnceLock;
 
@@ -35,5 +36,5 @@ pub fn notice() {
 /// Runs once for every thread that was noticed, and again if it was noticed meanwhile.
 extern "C" fn ended(_: *mut c_void) {
     captures::thread_ended();
-    local::leave();
+    thread::with(Thread::leave);
 }
