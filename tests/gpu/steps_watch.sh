@@ -18,13 +18,13 @@ need_tool() { [ -x "$tool" ] || skip "no tool at $tool; build it with 'cargo bui
 
 # watched NAME COMMAND…: runs it under the tool with everything on, asks it while it runs, and looks at what it leaves.
 watched() {
-    local name=$1 page=$out/$step.$1.html json=$reports/$step.$1.json pid shown=0 answered=0 tries
+    local name=$1 page=$out/$step.$1.html json=$reports/$step.$1.json pid shown=0 answered=0
     shift
     rm -f "$page" "$json"
     GPUCACHE_LIB=$library timeout -k 5 "${limit:-90}" "$tool" run --conf history:20000,sites:8MiB --report "$json" --html "$page" \
         -- "$@" >"$logs/$step.$name.out" 2>"$logs/$step.$name.err" &
     local job=$!
-    for tries in {1..120}; do
+    for _ in {1..120}; do
         sleep 0.25
         kill -0 $job 2>/dev/null || break
         tool "$name.top" top --once --json || true
@@ -97,18 +97,4 @@ step_watch_api() {
     with api PYTORCH_NO_CUDA_MEMORY_CACHING=1 "PYTHONPATH=$root/python" -- "$python" "$programs/watched.py" api
     [ "$(value api RESULT)" = good ] || fail "$(cat "$logs/$step.api.out")"
     pass "figures, phases, peaks, a lowered cap and an emptied cache agree with PyTorch's tensors"
-}
-
-# What it costs to be watched: the same steps with everything off and on, in turns.
-step_watch_cost() {
-    need torch
-    local limit=60 times off=1e9 on=1e9 text job=("$python" "$programs/torch_jobs.py" gpt:12)
-    for times in 1 2 3; do
-        with "off$times" PYTORCH_NO_CUDA_MEMORY_CACHING=1 -- "${job[@]}"
-        with "on$times" PYTORCH_NO_CUDA_MEMORY_CACHING=1 GPUCACHE_CONF=history:20000,sites:True -- "${job[@]}"
-        off=$(better "$off" "$(value "off$times" TIME 4)") on=$(better "$on" "$(value "on$times" TIME 4)")
-    done
-    text="ms a step: $off without, $on with history and sites ($(calc "100 * ($on / $off - 1)" %.1f) %)"
-    holds "$on <= 1.02 * $off" && pass "$text"
-    fail "$text: more than 2 %"
 }
