@@ -85,12 +85,12 @@ def job(kind):
     held = [pieces, take(30)]
     held += [take(STEP) for _ in range(STEPS)]
     path = os.environ["GPUCACHE_PROM"]
-    first, end = written(path), time.monotonic() + 7
+    first, end = written(path), time.monotonic() + 9
     while written(path) == first and time.monotonic() < end:
         for _ in range(100):
             take(3)
         forget()
-        time.sleep(0.05)
+        time.sleep(0.01)
     shutil.copy(path, path + ".while")
     print(f"RESULT {len(held)}", flush=True)
     os._exit(0)

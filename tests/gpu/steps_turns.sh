@@ -3,8 +3,8 @@
 # after steps.sh, whose functions they use.
 # shellcheck disable=SC2154
 
-# A setting of turns.py with the library: what follows the name in its command line.
-library_on() { echo "LD_PRELOAD=$library" "GPUCACHE_REPORT=$reports/$step.$1.json"; }
+# What a setting of turns.py is, with the library: a line each.
+library_on() { printf '%s\n' "LD_PRELOAD=$library" "GPUCACHE_REPORT=$reports/$step.$1.json"; }
 
 # in_turns [OPTION VALUE]… SETTING [VAR=VALUE…]… -- COMMAND…: its figures for the reader, and the comparisons in `compared`.
 in_turns() {
@@ -30,8 +30,8 @@ turn_ms() { awk -v name="$1" '$1 == "ms" && $2 == name { print $3 }' "$logs/$ste
 cost() {
     need torch numpy
     local text native pool times beside_on pool_on off=PYTORCH_NO_CUDA_MEMORY_CACHING=1
-    read -r -a beside_on <<<"$(library_on beside)"
-    read -r -a pool_on <<<"$(library_on pool)"
+    mapfile -t beside_on < <(library_on beside)
+    mapfile -t pool_on < <(library_on pool)
     in_turns --seconds 90 --rounds 6 --turns "$3" --at-most pool/native:1.02 --at-most beside/native:1.01 \
         native beside "${beside_on[@]}" pool $off "${pool_on[@]}" -- "$python" "$root/benches/gpu/jobs.py" "$1" "$2" turns
     seen pool
@@ -56,8 +56,8 @@ step_cost_streams() { cost streams 30 4; }
 watched_cost() {
     local conf=$1 on off hidden=PYTORCH_NO_CUDA_MEMORY_CACHING=1
     shift
-    read -r -a on <<<"$(library_on on)"
-    read -r -a off <<<"$(library_on off)"
+    mapfile -t on < <(library_on on)
+    mapfile -t off < <(library_on off)
     in_turns --seconds 75 --rounds 6 --turns 6 --at-most on/off:1.02 \
         off $hidden "${off[@]}" on $hidden "${on[@]}" "GPUCACHE_CONF=$conf" -- "$python" "$@"
     seen on
