@@ -26,6 +26,8 @@ programs=$root/tests/gpu
 . "$programs/steps_expandable.sh"
 # shellcheck source=tests/gpu/steps_watch.sh
 . "$programs/steps_watch.sh"
+# shellcheck source=tests/gpu/steps_turns.sh
+. "$programs/steps_turns.sh"
 
 # name, seconds on an H200, programs to compile (comma-separated, - for none), what it shows
 table='
@@ -42,7 +44,7 @@ torch-uncached   55  -              PyTorch without its cache: at most 10 % slow
 cap-torch-native 15  -              8 GiB cap, PyTorch: its own out-of-memory error
 cap-torch-expandable 15 -           8 GiB cap, PyTorch with expandable segments
 cap-torch-async  15  -              8 GiB cap, PyTorch on cudaMallocAsync
-torch-sites      40  -              sampled call sites: the place of a leak in PyTorch, at less than 2 % more time
+torch-sites      70  -              sampled call sites: the place of a leak in PyTorch, at less than 2 % more time
 torch-graph      30  -              graph capture and replay in PyTorch, its cache on and off
 cupy             20  -              CuPy without its pool: same results
 jax              40  -              JAX with both allocators: same results
@@ -68,7 +70,12 @@ watch-cupy       25  -              the same of CuPy
 watch-jax        30  -              the same of JAX
 watch-killed     10  -              a killed process leaves a report
 watch-api        10  -              the functions for programs, from Python
-watch-cost       60  -              history and sampled call sites cost a training step less than 2 %
+fleet            40  -              alarms and figures for Prometheus, of PyTorch, CuPy, JAX and plain programs at once
+watch-cost       80  -              history and sampled call sites cost a training step less than 2 %
+cost-gpt         95  -              a language model: at most 2 % slower on the pool than on PyTorch'"'"'s cache, at 0.6 x the memory
+cost-resnet      95  -              a residual net: at most 2 % slower on the pool, 1 % with the pool below that cache
+cost-unet        95  -              a U-Net: the same
+cost-streams     95  -              side streams: the same
 multi-gpu        120 peers          two GPUs: peer copies, peer access, DataParallel, NCCL (skipped with one)
 '
 field() { awk -v step="$1" -v at="$2" '$1 == step { print $at }' <<<"$table"; }
@@ -99,7 +106,7 @@ arch=${GPUCACHE_GPU_ARCH-}
 python=${PYTHON:-python3}
 # Nothing of the caller's settings may decide a comparison, and the library warns of variables that it does not know.
 unset LD_PRELOAD GPUCACHE_GPU_OUT GPUCACHE_GPU_ARCH GPUCACHE_LIB GPUCACHE_TOOL GPUCACHE_UNSAFE_LIB GPUCACHE_CONF GPUCACHE_REPORT GPUCACHE_LOG GPUCACHE_DISABLE
-unset GPUCACHE_PROM GPUCACHE_ALERT_FILE
+unset GPUCACHE_PROM GPUCACHE_ALERT_FILE GPUCACHE_ALERT_COMMAND
 unset PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF PYTORCH_NO_CUDA_MEMORY_CACHING
 unset XLA_PYTHON_CLIENT_PREALLOCATE XLA_PYTHON_CLIENT_ALLOCATOR XLA_PYTHON_CLIENT_MEM_FRACTION XLA_CLIENT_MEM_FRACTION
 

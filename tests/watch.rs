@@ -57,6 +57,25 @@ fn an_expandable_range_has_figures_of_its_own() {
     }
 }
 
+/// A framework may take all its memory at the start, and make no calls while it works.
+#[test]
+fn figures_follow_at_once_when_much_more_is_held() {
+    let mut running = Program::new("talker").preload().env("GPUCACHE_PROM", "x.prom").start();
+    let steps = [
+        ("alloc 8 1", "gpucache_memory_reserved_bytes", 8),
+        ("async 600", "gpucache_memory_external_bytes", 600),
+        ("alloc 300 1", "gpucache_memory_reserved_bytes", 308),
+        ("alloc 100 1", "gpucache_memory_reserved_bytes", 308), // a tenth more can wait
+    ];
+    for (at, (line, name, mib)) in steps.into_iter().enumerate() {
+        running.tell(line);
+        let done = running.folder.join(format!("done-{}", at + 1));
+        running.until(|| done.exists().then_some(()));
+        assert_eq!(figure(&running.folder.join("x.prom"), name), mib * MIB, "{line}");
+    }
+    running.finish().ok();
+}
+
 /// Every five seconds and no more often.
 #[test]
 fn figures_are_not_written_again_and_again() {
@@ -120,6 +139,37 @@ fn alarms_are_said_once_each_time() {
     assert_eq!(alarms, [("held".into(), Some(1024 * MIB)), ("allocated".into(), Some(1024 * MIB))]);
 }
 
+/// A framework may take its memory outside the pool, all of it in one call, and make no further ones.
+#[test]
+fn memory_outside_the_pool_is_judged_at_once() {
+    let conf = "memory_limit:1GiB,alert:[held:0.5,reserved:0.5]";
+    let mut running = Program::new("talker").preload().conf(conf).start();
+    running.tell("alloc 100 1\nasync 600");
+    let done = running.folder.join("done-2");
+    running.until(|| done.exists().then_some(()));
+    let run = running.kill();
+    let said: Vec<&str> = run.stderr.lines().filter(|line| line.contains("alert:")).collect();
+    assert_eq!(said.len(), 1, "{run}");
+    assert!(said[0].contains("held above 0.5 of the cap: 700.00 MiB of 1.00 GiB"), "{run}");
+}
+
+/// Whatever the placeholders are, as the time is.
+#[test]
+fn all_alarms_of_a_process_go_to_one_file() {
+    let program = Program::new("talker").preload().conf("alert:[held:100MiB,held:200MiB]");
+    let mut running = program.env("GPUCACHE_ALERT_FILE", "alerts-%t.jsonl").start();
+    running.tell("alloc 150 1");
+    let done = running.folder.join("done-1");
+    running.until(|| done.exists().then_some(()));
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    running.tell("alloc 150 1");
+    let run = running.finish();
+    run.ok();
+    let names = std::fs::read_dir(&run.folder).unwrap();
+    let written = names.filter(|f| f.as_ref().unwrap().file_name().to_string_lossy().contains("alerts-"));
+    assert_eq!(written.count(), 1, "{run}");
+}
+
 #[test]
 fn a_fragmented_pool_raises_an_alarm() {
     // Every second block goes; a growth is when it is judged.
@@ -169,8 +219,10 @@ fn a_command_is_run_and_the_program_does_not_notice() {
 
 #[test]
 fn a_command_is_not_waited_for_and_not_run_where_it_would_be_noticed() {
+    // The programs may have to be built first.
+    let program = Program::new("seq");
     let begun = std::time::Instant::now();
-    let program = Program::new("seq").arg("a100m*4 F").preload().conf("alert:[held:200MiB]");
+    let program = program.arg("a100m*4 F").preload().conf("alert:[held:200MiB]");
     // A program that waits for its pipes must not wait for the command's.
     let run = program.env("GPUCACHE_ALERT_COMMAND", "exec >/dev/null 2>&1; sleep 30").run();
     run.ok();

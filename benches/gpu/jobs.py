@@ -1,11 +1,13 @@
 """Whole PyTorch training jobs with random weights: what an allocator costs or saves a real program.
 
-`jobs.py JOB STEPS [DEVICE]` with JOB among
+`jobs.py JOB STEPS [DEVICE|turns]` with JOB among
   gpt     a language model of 12 layers: AMP, batches of variable length, activation checkpointing every third step
   resnet  a residual net of 50 layers: AMP with gradient scaling, images of variable size, an evaluation every eighth step
   unet    a U-Net: AMP, images of variable height and width
-The same steps are done twice over the same inputs; the first time loads kernels and fills caches. Printed are
-  TIME FIRST SECOND    milliseconds a step in each
+  streams small work on four side streams, whose results the host asks for in each step
+The same steps are done twice over the same inputs; the first time loads kernels and fills caches. With `turns` they are done again
+whenever tests/gpu/turns.py says so. Printed are
+  TIME FIRST SECOND    milliseconds a step in each (not with `turns`)
   LOSS VALUE           of the last step, for the reader
   MEMORY MIB           most that PyTorch's own allocator reserved (0 if its cache is off)
 """
@@ -21,8 +23,11 @@ from torch import nn
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/gpu"))
 from torch_jobs import CONTEXT, VOCABULARY, Gpt  # noqa: E402
+from torch_jobs import streams as side_streams  # noqa: E402
+from turn import take_turns  # noqa: E402
 
-DEVICE = sys.argv[3] if len(sys.argv) > 3 else "cuda"
+HOW = sys.argv[3] if len(sys.argv) > 3 else "cuda"
+DEVICE = "cuda" if HOW == "turns" else HOW
 
 
 def gpt():
@@ -153,29 +158,50 @@ def unet():
     return step
 
 
+def streams():
+    """Returns a step."""
+    step, left_behind = side_streams()
+
+    def checked(i, rng):
+        total = step(i, rng)
+        assert left_behind().startswith("wrong=0"), left_behind()
+        return total
+
+    return checked
+
+
 def wait():
     """For the device."""
     if DEVICE == "cuda":
         torch.cuda.synchronize()
 
 
+def once(step, steps):
+    """The steps over the same inputs as every time: milliseconds a step, and the last loss."""
+    torch.manual_seed(2)
+    rng = random.Random(3)
+    wait()
+    start = time.perf_counter()
+    for i in range(steps):
+        loss = step(i, rng)
+    wait()
+    return (time.perf_counter() - start) / steps * 1e3, loss
+
+
 def main():
     name, steps = sys.argv[1], int(sys.argv[2])
     torch.manual_seed(1)
-    step = {"gpt": gpt, "resnet": resnet, "unet": unet}[name]()
-    times = []
-    for _ in range(2):
-        torch.manual_seed(2)
-        rng = random.Random(3)
-        wait()
-        start = time.perf_counter()
-        for i in range(steps):
-            loss = step(i, rng)
-        wait()
-        times.append((time.perf_counter() - start) / steps * 1e3)
-    print(f"TIME {times[0]:.2f} {times[1]:.2f}")
+    step = {"gpt": gpt, "resnet": resnet, "unet": unet, "streams": streams}[name]()
+    if HOW == "turns":
+        # A process that has just been woken takes a step to be itself again.
+        take_turns(lambda: (once(step, 1), once(step, steps))[1][0])
+        loss = once(step, 1)[1]
+    else:
+        (first, _), (second, loss) = once(step, steps), once(step, steps)
+        print(f"TIME {first:.2f} {second:.2f}")
     print(f"LOSS {loss.item():.4f}")
     print(f"MEMORY {torch.cuda.max_memory_reserved() >> 20 if DEVICE == 'cuda' else 0}", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

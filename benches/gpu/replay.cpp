@@ -2,14 +2,24 @@
 // `f ID`. It is played twice as two phases of one program; what lives at the end of the first is freed. Times are of the
 // second, each call by the clock, whose own cost is in them. The GPU does nothing else.
 //
+// Under the library it is played a third time, in which each call is followed by the question whether what the pool holds has
+// changed: then it has taken memory from the driver or given some back. So calls and pairs of which neither did are told apart. Of
+// what else the library asks of the driver, the waits for reuse are counted by its report, though not which call made them; events that
+// it records and asks about (each well below a microsecond) cannot be seen from outside, and stay in; so does, with expandable
+// segments, memory that is moved.
+//
 // Prints
 //   alloc|free MEAN P50 P99 P99.9    ns
+//   still_alloc|still_free|still_pair MEAN P50 P99 P99.9   ns of the third time, of those without memory from or to the driver
+//   apart N WAITS                    calls of the third time that did take or give, and waits in all of it
 //   clock NS                         what reading the clock twice costs
 //   live BYTES                       peak of requested bytes
 //   driver BYTES nvml|cuda           peak of what the driver handed out since before the first allocation, by whose word
-//   calls N                          calls to the driver that took or gave memory, both phases; -1: cannot be told
+//   calls N                          calls to the driver that took or gave memory, first two times; -1: cannot be told
 #include "backends.hpp"
 #include "nvml.hpp"
+
+#include <dlfcn.h>
 
 #include <algorithm>
 #include <vector>
@@ -53,6 +63,9 @@ static std::uint32_t ns_since(Clock::time_point start)
 
 static void print_times(const char *name, std::vector<std::uint32_t> &times)
 {
+    if (times.empty()) {
+        return;
+    }
     double sum = 0;
     for (auto time : times) {
         sum += time;
@@ -61,6 +74,27 @@ static void print_times(const char *name, std::vector<std::uint32_t> &times)
     auto at = [&](std::size_t thousandth) { return times[times.size() * thousandth / 1000]; };
     std::printf("%s %.1f %u %u %u\n", name, sum / static_cast<double>(times.size()), at(500), at(990), at(999));
 }
+
+// The library's functions for programs, if it is there.
+struct Library {
+    std::uint64_t (*held)(int) = reinterpret_cast<std::uint64_t (*)(int)>(dlsym(RTLD_DEFAULT, "gpucache_memory_reserved"));
+    std::int64_t (*stats)(char *, std::size_t) =
+        reinterpret_cast<std::int64_t (*)(char *, std::size_t)>(dlsym(RTLD_DEFAULT, "gpucache_stats_json"));
+
+    bool is_there() const
+    {
+        return held && stats;
+    }
+    // One of the report's counts of the first device, as of now.
+    long count(const char *name) const
+    {
+        std::string text(static_cast<std::size_t>(stats(nullptr, 0)) + 4096, '\0');
+        stats(&text[0], text.size());
+        const std::string key = std::string("\"") + name + "\":";
+        const std::size_t at = text.find(key);
+        return at == std::string::npos ? -1 : std::atol(text.c_str() + at + key.size());
+    }
+};
 
 class Replay {
 public:
@@ -72,6 +106,7 @@ public:
         }
         held.resize(ids);
         bytes_of.resize(ids);
+        first_half.resize(ids);
         before = in_use();
     }
 
@@ -86,6 +121,36 @@ public:
                 sample();
             }
         }
+        clear();
+    }
+
+    // The third time: see above.
+    void tell_apart()
+    {
+        const long waits = library.count("barrier");
+        std::uint64_t holds = library.held(0);
+        for (const Op &op : ops) {
+            op.bytes ? alloc(op) : free(op);
+            const std::uint32_t time = op.bytes ? allocs.back() : frees.back();
+            const std::uint64_t now = library.held(0);
+            const bool still = now == holds;
+            holds = now;
+            apart += !still;
+            if (still) {
+                (op.bytes ? still_allocs : still_frees).push_back(time);
+            }
+            if (op.bytes) {
+                first_half[op.id] = still ? time : 0;
+            } else if (still && first_half[op.id]) {
+                still_pairs.push_back(first_half[op.id] + time);
+            }
+        }
+        waited = library.count("barrier") - waits;
+        clear();
+    }
+
+    void clear()
+    {
         for (unsigned id = 0; id < held.size(); id++) {
             if (held[id]) {
                 backend.free(held[id], bytes_of[id]);
@@ -99,14 +164,22 @@ public:
     {
         print_times("alloc", allocs);
         print_times("free", frees);
+        long calls = backend.driver_calls();
+        if (library.is_there()) {
+            calls = library.count("driver_alloc") + library.count("driver_free");
+            tell_apart();
+            print_times("still_alloc", still_allocs);
+            print_times("still_free", still_frees);
+            print_times("still_pair", still_pairs);
+            std::printf("apart %ld %ld\n", apart, waited);
+        }
         std::vector<std::uint32_t> empty(10001);
         for (auto &time : empty) {
             time = ns_since(Clock::now());
         }
         std::sort(empty.begin(), empty.end());
         std::printf("clock %u\nlive %zu\ndriver %llu %s\ncalls %ld\n", empty[empty.size() / 2], live_peak,
-                    static_cast<unsigned long long>(driver_peak), memory.works() ? "nvml" : "cuda",
-                    backend.driver_calls());
+                    static_cast<unsigned long long>(driver_peak), memory.works() ? "nvml" : "cuda", calls);
     }
 
 private:
@@ -116,6 +189,10 @@ private:
     std::vector<void *> held;
     std::vector<std::size_t> bytes_of;
     std::vector<std::uint32_t> allocs, frees;
+    const Library library;
+    std::vector<std::uint32_t> still_allocs, still_frees, still_pairs;
+    std::vector<std::uint32_t> first_half; // of a pair, by id; 0: it counts for none
+    long apart = 0, waited = 0;
     std::size_t live = 0, live_peak = 0;
     std::uint64_t before = 0, driver_peak = 0;
 

@@ -99,22 +99,26 @@ TORCH_EXPANDABLE=PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 replayed() {
     local name=$3 live driver source calls
     live=$(value "$name" live) driver=$(value "$name" driver) source=$(value "$name" driver 3) calls=$(value "$name" calls)
-    if [ -e "$reports/$step.$name.json" ]; then
-        calls=$(($(figure "$name" counts.driver_alloc) + $(figure "$name" counts.driver_free)))
-        if [ "$source" != nvml ]; then
-            driver=$(($(figure "$name" driver_mib) << 20)) source=report
-        fi
+    if [ -e "$reports/$step.$name.json" ] && [ "$source" != nvml ]; then
+        driver=$(($(figure "$name" driver_mib) << 20)) source=report
     fi
     [ "$2" != cudaMalloc ] || calls=$(awk 'END { print 4 * n } $1 == "a" { n++ }' "$bin/$1")
     row replay "$1" "$2" "$(calc "$(value "$name" alloc 2) + $(value "$name" free 2)" %.0f)" \
         "$(value "$name" alloc 3)" "$(value "$name" alloc 4)" "$(value "$name" alloc 5)" \
         "$(value "$name" free 3)" "$(value "$name" free 4)" "$(value "$name" free 5)" \
-        "$(calc "$driver / $live" %.3f)" "$source" "${calls/#-1/-}" "$(value "$name" clock)"
+        "$(calc "$driver / $live" %.3f)" "$source" "${calls/#-1/-}" "$(value "$name" clock)" \
+        "$(of_still 3)" "$(of_still 4)" "$(of_still 5)"
+}
+# Of the row's pairs for which the pool neither took nor gave memory, as far as that can be told.
+of_still() {
+    local figure
+    figure=$(value "$name" still_pair "$1")
+    echo "${figure:--}"
 }
 replay() {
     local trace=$1 limit=40
     header replay trace allocator pair_ns alloc_p50 alloc_p99 alloc_p999 free_p50 free_p99 free_p999 \
-        memory_ratio memory_from driver_calls clock_ns
+        memory_ratio memory_from driver_calls clock_ns still_pair_p50 still_pair_p99 still_pair_p999
     if there replay; then
         measure library "$library" -- "$bin/replay" "$bin/$trace" driver && replayed "$trace" gpucache library
         measure static "$library" -- "$bin/replay" "$bin/$trace" runtime && replayed "$trace" "gpucache by cudaMalloc" static
@@ -141,10 +145,14 @@ step_replay_unet() { replay unet; }
 step_pair() {
     local limit=30 name
     header pair allocator interface bytes held ns
+    header spread allocator interface bytes held p50_ns p99_ns p999_ns
     there pair || return
     for name in without with; do
         measure $name "$([ $name = without ] || echo "$library")" -- "$bin/pair" || continue
+        awk -v allocator="$([ $name = with ] && echo gpucache || echo driver)" -v OFS='\t' \
+            '$1 == "spread" { $1 = allocator; print }' "$logs/$step.$name.out" >>"$out/spread.tsv"
         while read -r interface bytes held ns; do
+            [ "$interface" != spread ] || continue
             if [ "$interface" = malloc ]; then
                 [ $name = with ] && row pair "glibc malloc" malloc "$bytes" "$held" "$ns"
             else
@@ -257,4 +265,5 @@ show() {
                       for (i = 1; i <= n; i++) line = line sprintf("%-" wide[i] + 2 "s", cell[r, i])
                       sub(/ +$/, "", line)
                       print "  " line } }'
+    [ "$1" != pair ] || show spread
 }

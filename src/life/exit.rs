@@ -132,7 +132,8 @@ pub(super) fn expand(template: &Template) -> String {
     })
 }
 
-fn host() -> String {
+/// The machine's name, or that of the container.
+pub(super) fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()
 }

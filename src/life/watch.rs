@@ -2,7 +2,7 @@
 //!
 //! There is no thread for it. A thread of the library's own would not exist in forked children, would have to be kept out
 //! of the program's signals, limits and sandboxes, and would be one more in processes that count theirs. So whichever thread of the
-//! program comes by when it is time writes the file, once in five seconds: a few dozen microseconds. A
+//! program comes by when it is time writes the file, once in five seconds or when much more is held: a few dozen microseconds. A
 //! process that makes no calls writes nothing; the time of the last writing is among the figures.
 
 use super::{command, contexts, exit, live, notes, process, say};
@@ -19,15 +19,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Between two writings, in nanoseconds.
 const INTERVAL: u64 = 5_000_000_000;
 
-/// When the file was last written.
+/// When the file was last written, and what the device held that was the occasion.
 static WRITTEN: AtomicU64 = AtomicU64::new(0);
-/// Its name, once it is known.
+static TOLD: AtomicU64 = AtomicU64::new(0);
+/// What must be held beyond a quarter more than was told, in bytes, to be told at once: a program may take all its memory
+/// within moments and make no call after that.
+const NEWS: u64 = 64 << 20;
+/// Its name, once it is known, and that of the file of alarms: the same for as long as the process lives, whatever is in them.
 static PATH: OnceLock<String> = OnceLock::new();
+static ALARMS: OnceLock<String> = OnceLock::new();
 
 /// Between two readings for alarms, but for those after a change of what is held.
 const READING: u64 = 10_000_000;
-/// When the last was taken, of any device.
+/// When the last was taken, of any device, and what it said was held.
 static READ: AtomicU64 = AtomicU64::new(0);
+static HELD: AtomicU64 = AtomicU64::new(0);
+/// A rise of this part of the cap since then is not left for the next: memory outside the pool may come all in one call, after
+/// which the program makes none.
+const RISE: u64 = 64;
 /// What was seen of each device.
 static WATCHES: Mutex<Vec<(u32, Watch)>> = Mutex::new(Vec::new());
 
@@ -37,18 +46,29 @@ static COMMANDS: Mutex<Budget> = Mutex::new(Budget::new());
 /// A thread comes by; `held` says that what is held has changed.
 pub fn look(books: &DeviceBooks, now: u64, held: bool) {
     let Some(conf) = process::conf() else { return };
-    if !conf.alert().is_empty() && (held || now.wrapping_sub(READ.load(Ordering::Relaxed)) >= READING) {
+    if !conf.alert().is_empty() && (held || is_due(books, now)) {
         READ.store(now, Ordering::Relaxed);
+        HELD.store(books.account.in_use(), Ordering::Relaxed);
         judge(conf, books, now, held);
     }
     if conf.prom().is_some() {
-        let last = WRITTEN.load(Ordering::Relaxed);
-        let due = last == 0 || now.wrapping_sub(last) >= INTERVAL;
+        let (last, told, holds) =
+            (WRITTEN.load(Ordering::Relaxed), TOLD.load(Ordering::Relaxed), books.account.in_use());
+        let due = last == 0 || now.wrapping_sub(last) >= INTERVAL || holds > told + told / 4 + NEWS;
         // One thread writes it.
-        if due && WRITTEN.compare_exchange(last, now, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            write_now(now);
+        if due
+            && WRITTEN.compare_exchange(last, now, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            && write_now(now)
+        {
+            TOLD.store(holds, Ordering::Relaxed);
         }
     }
+}
+
+/// Whether it is time for a reading although no pool has changed.
+fn is_due(books: &DeviceBooks, now: u64) -> bool {
+    let risen = books.account.in_use().saturating_sub(HELD.load(Ordering::Relaxed));
+    now.wrapping_sub(READ.load(Ordering::Relaxed)) >= READING || risen > books.account.limit_bytes() / RISE
 }
 
 /// Takes a reading, and says what is to be said. Where another thread does, this one goes on.
@@ -105,7 +125,7 @@ fn add_line(template: &Template, device: u32, alarm: &Alarm, seen: &str, reading
     let written = std::fs::OpenOptions::new()
         .append(true)
         .create(true)
-        .open(exit::expand(template))
+        .open(ALARMS.get_or_init(|| exit::expand(template)))
         .and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
     if let Err(error) = written {
         notes::add(format!("no file of alerts: {error}"));
@@ -139,10 +159,10 @@ fn path() -> Option<&'static str> {
     Some(PATH.get_or_init(|| exit::expand(template)))
 }
 
+/// Whether they were written: where a pool's figures cannot be had at once, they are left for the next time.
 #[cold]
-fn write_now(now: u64) {
-    // Where a pool's figures cannot be had at once, they are left for the next time.
-    let (Some(path), Some(devices)) = (path(), live::all_devices(false)) else { return };
+fn write_now(now: u64) -> bool {
+    let (Some(path), Some(devices)) = (path(), live::all_devices(false)) else { return false };
     let process = Process {
         pid: std::process::id(),
         command: exit::command(),
@@ -158,10 +178,11 @@ fn write_now(now: u64) {
         history: None,
     };
     write(path, &report, now as f64 / 1e9, true);
+    true
 }
 
 fn write(path: &str, report: &Report, now: f64, runs: bool) {
-    let text = to_prometheus(report, now, runs);
+    let text = to_prometheus(report, &exit::host(), now, runs);
     if let Err(error) = write_atomically(path.as_ref(), text.as_bytes()) {
         notes::add(format!("no figures for Prometheus: {error}"));
     }

@@ -1,7 +1,8 @@
 //! The report's figures in the text format of Prometheus, for the textfile collector of its node exporter.
 //!
-//! Names follow its conventions: base units in the name, `_total` for what only rises. Every line has the process number as a
-//! label, because the files of several processes are read together.
+//! Names follow its conventions: base units in the name, `_total` for what only rises. Every line has the host's name and the
+//! process number as labels, because the files of several processes are read together; those of several containers, where
+//! each has a process 1, too.
 
 use super::model::{DeviceReport, Mapped, Report};
 use std::fmt::Write;
@@ -126,9 +127,10 @@ fn label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// The figures as text. `now` is the time in seconds since 1970, `runs` whether the process does.
-pub fn to_prometheus(report: &Report, now: f64, runs: bool) -> String {
-    let pid = report.process.pid;
+/// The figures as text. `host` is the machine's or container's name, `now` the time in seconds since 1970, `runs` whether the
+/// process does.
+pub fn to_prometheus(report: &Report, host: &str, now: f64, runs: bool) -> String {
+    let whose = format!("host=\"{}\",pid=\"{}\"", label(host), report.process.pid);
     let mut out = String::new();
     // Writing to a string cannot fail.
     let head = |out: &mut String, name: &str, kind: &str, help: &str| {
@@ -136,18 +138,18 @@ pub fn to_prometheus(report: &Report, now: f64, runs: bool) -> String {
     };
     let command = label(&report.process.command);
     head(&mut out, "gpucache_process_info", "gauge", "Always 1; which program the process runs.");
-    let _ = writeln!(out, "gpucache_process_info{{pid=\"{pid}\",command=\"{command}\"}} 1");
+    let _ = writeln!(out, "gpucache_process_info{{{whose},command=\"{command}\"}} 1");
     head(&mut out, "gpucache_process_running", "gauge", "1 while the process runs, 0 after a good end.");
-    let _ = writeln!(out, "gpucache_process_running{{pid=\"{pid}\"}} {}", u8::from(runs));
+    let _ = writeln!(out, "gpucache_process_running{{{whose}}} {}", u8::from(runs));
     let name = "gpucache_last_update_timestamp_seconds";
     head(&mut out, name, "gauge", "When these figures were written.");
-    let _ = writeln!(out, "{name}{{pid=\"{pid}\"}} {now:.3}");
+    let _ = writeln!(out, "{name}{{{whose}}} {now:.3}");
     if report.devices.is_empty() {
         return out;
     }
     let line = |out: &mut String, name: &str, device: &DeviceReport, value: f64| {
         let (ordinal, gpu) = (device.ordinal, label(&device.name));
-        let _ = writeln!(out, "{name}{{pid=\"{pid}\",device=\"{ordinal}\",gpu=\"{gpu}\"}} {value}");
+        let _ = writeln!(out, "{name}{{{whose},device=\"{ordinal}\",gpu=\"{gpu}\"}} {value}");
     };
     for family in &FAMILIES {
         head(&mut out, family.name, family.kind, family.help);
@@ -168,10 +170,8 @@ pub fn to_prometheus(report: &Report, now: f64, runs: bool) -> String {
     for device in &report.devices {
         for (kind, of_kind) in &device.external_by_kind {
             let (ordinal, gpu, value) = (device.ordinal, label(&device.name), of_kind.current);
-            let _ = writeln!(
-                out,
-                "{name}{{pid=\"{pid}\",device=\"{ordinal}\",gpu=\"{gpu}\",kind=\"{kind}\"}} {value}"
-            );
+            let _ =
+                writeln!(out, "{name}{{{whose},device=\"{ordinal}\",gpu=\"{gpu}\",kind=\"{kind}\"}} {value}");
         }
     }
     out
@@ -189,7 +189,7 @@ mod tests {
         report.devices[2].mapped =
             Some(Mapped { moved_bytes: 4096, map_ns: 2_500_000_000, ..Mapped::default() });
         report.process.command = "a \"b\"\\c\nd".into();
-        let text = to_prometheus(&report, 1.5, true);
+        let text = to_prometheus(&report, "node \"1\"", 1.5, true);
         assert!(text.contains(r#"command="a \"b\"\\c\nd"} 1"#), "{text}");
         let (mut described, mut family) = (BTreeSet::new(), "");
         for line in text.lines() {
@@ -204,20 +204,25 @@ mod tests {
                 let (name, rest) = line.split_once('{').unwrap();
                 let (labels, value) = rest.rsplit_once("} ").unwrap();
                 assert_eq!(name, family);
-                assert!(labels.starts_with("pid=\"4243\"") && labels.ends_with('"'), "{line}");
+                assert!(
+                    labels.starts_with("host=\"node \\\"1\\\"\",pid=\"4243\"") && labels.ends_with('"'),
+                    "{line}"
+                );
                 assert!(value.parse::<f64>().is_ok_and(f64::is_finite), "{line}");
             }
         }
         assert!(
             text.contains(
-                "gpucache_memory_reserved_bytes{pid=\"4243\",device=\"0\",gpu=\"NVIDIA H200\"} 8589934592\n"
+                "gpucache_memory_reserved_bytes{host=\"node \\\"1\\\"\",pid=\"4243\",device=\"0\",gpu=\"NVIDIA H200\"} 8589934592\n"
             ),
             "{text}"
         );
-        assert!(text.contains("gpucache_last_update_timestamp_seconds{pid=\"4243\"} 1.500\n"));
+        assert!(text.contains(
+            "gpucache_last_update_timestamp_seconds{host=\"node \\\"1\\\"\",pid=\"4243\"} 1.500\n"
+        ));
         let of_range: Vec<&str> = text.lines().filter(|line| line.starts_with("gpucache_range_")).collect();
         assert_eq!(of_range.len(), 8, "of the one device that has a range: {of_range:#?}");
-        let labels = "{pid=\"4243\",device=\"2\",gpu=\"NVIDIA H200\"}";
+        let labels = "{host=\"node \\\"1\\\"\",pid=\"4243\",device=\"2\",gpu=\"NVIDIA H200\"}";
         assert!(
             of_range.contains(&&*format!("gpucache_range_moved_bytes_total{labels} 4096")),
             "{of_range:#?}"
@@ -227,9 +232,22 @@ mod tests {
             "{of_range:#?}"
         );
         assert!(
-            !to_prometheus(&sample::failure(), 1.5, true).contains("gpucache_range_"),
+            !to_prometheus(&sample::failure(), "", 1.5, true).contains("gpucache_range_"),
             "none without one"
         );
+    }
+
+    #[test]
+    fn the_documentation_names_every_figure() {
+        let page = include_str!("../../docs/watching.md");
+        let mut report = sample::training();
+        report.devices[0].mapped = Some(Mapped::default());
+        let text = to_prometheus(&report, "", 1.0, true);
+        for name in text.lines().filter_map(|line| line.strip_prefix("# TYPE gpucache_")?.split(' ').next()) {
+            // Peaks are named by their ending.
+            let name = name.replace("_peak_bytes", "_bytes");
+            assert!(page.contains(&format!("`{name}`")), "{name}");
+        }
     }
 
     #[test]
@@ -239,7 +257,7 @@ mod tests {
         assert!(json["panels"].as_array().unwrap().len() >= 6);
         let mut report = sample::training();
         report.devices[0].mapped = Some(Mapped::default());
-        let text = to_prometheus(&report, 1.0, true);
+        let text = to_prometheus(&report, "", 1.0, true);
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let named = dashboard.split(|c| !is_name(c)).filter(|word| word.starts_with("gpucache_"));
         let named: BTreeSet<&str> = named.collect();

@@ -233,28 +233,3 @@ step_multi_gpu() {
     fi
     pass "${text%; }"
 }
-
-# Without its cache, so that each tensor is seen. Frames of Python are read from 3.13 on; before, PyTorch has given the
-# interpreter's lock back, and only the amount can be held.
-step_torch_sites() {
-    need torch
-    local limit=60 job=("$python" "$programs/torch_sites.py") times text name
-    local off=1e9 on=1e9
-    for times in 1 2 3; do
-        with "off$times" PYTORCH_NO_CUDA_MEMORY_CACHING=1 -- "${job[@]}"
-        with "on$times" PYTORCH_NO_CUDA_MEMORY_CACHING=1 GPUCACHE_CONF=sites:True -- "${job[@]}"
-        off=$(better "$off" "$(value "off$times" us)") on=$(better "$on" "$(value "on$times" us)")
-    done
-    with exact PYTORCH_NO_CUDA_MEMORY_CACHING=1 GPUCACHE_CONF=sites:1 -- "${job[@]}" 20
-    seen exact
-    for name in on1 exact; do
-        bare "check-$name" -- "${job[@]}" check "$reports/$step.$name.json"
-    done
-    text="us a step: $off -> $on ($(calc "100 * ($on / $off - 1)") %), with every allocation $(value exact us)"
-    text+="; leak of 2048 MiB: $(value check-on1 leak_mib) MiB by $(value check-on1 samples) samples, $(value check-exact leak_mib) MiB exactly"
-    holds "$on <= 1.02 * $off" || fail "$text"
-    if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 13))'; then
-        [ "$(value check-exact leak_mib)" = 2048 ] || fail "$text"
-    fi
-    pass "$text; $(value check-exact python) of $(value check-exact samples) samples with Python"
-}

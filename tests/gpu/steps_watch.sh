@@ -18,13 +18,13 @@ need_tool() { [ -x "$tool" ] || skip "no tool at $tool; build it with 'cargo bui
 
 # watched NAME COMMAND…: runs it under the tool with everything on, asks it while it runs, and looks at what it leaves.
 watched() {
-    local name=$1 page=$out/$step.$1.html json=$reports/$step.$1.json pid shown=0 answered=0 tries
+    local name=$1 page=$out/$step.$1.html json=$reports/$step.$1.json pid shown=0 answered=0
     shift
     rm -f "$page" "$json"
     GPUCACHE_LIB=$library timeout -k 5 "${limit:-90}" "$tool" run --conf history:20000,sites:8MiB --report "$json" --html "$page" \
         -- "$@" >"$logs/$step.$name.out" 2>"$logs/$step.$name.err" &
     local job=$!
-    for tries in {1..120}; do
+    for _ in {1..120}; do
         sleep 0.25
         kill -0 $job 2>/dev/null || break
         tool "$name.top" top --once --json || true
@@ -99,16 +99,49 @@ step_watch_api() {
     pass "figures, phases, peaks, a lowered cap and an emptied cache agree with PyTorch's tensors"
 }
 
-# What it costs to be watched: the same steps with everything off and on, in turns.
-step_watch_cost() {
-    need torch
-    local limit=60 times off=1e9 on=1e9 text job=("$python" "$programs/torch_jobs.py" gpt:12)
-    for times in 1 2 3; do
-        with "off$times" PYTORCH_NO_CUDA_MEMORY_CACHING=1 -- "${job[@]}"
-        with "on$times" PYTORCH_NO_CUDA_MEMORY_CACHING=1 GPUCACHE_CONF=history:20000,sites:True -- "${job[@]}"
-        off=$(better "$off" "$(value "off$times" TIME 4)") on=$(better "$on" "$(value "on$times" TIME 4)")
+# Alarms and figures for Prometheus of several programs at once, as on a node that is monitored: all leave them in one folder.
+step_fleet() {
+    # shellcheck disable=SC2034 # of `run`, which takes it from here
+    local limit=90 folder=$out/fleet name kind text="" jobs=(driver managed) loud quiet settings running=()
+    has torch && jobs+=(torch torch-off)
+    has cupy && jobs+=(cupy)
+    has jax && jobs+=(jax)
+    rm -rf "$folder"
+    for name in "${jobs[@]}"; do
+        mkdir -p "$folder/$name.commands"
+        kind=${name%-off}
+        loud=held:0.25 quiet=held:0.9,growth:64MiB,leak:3,reserved:6GiB settings=()
+        # With a cache of its own, how the memory lies below is that cache's doing.
+        case $name in
+        torch) loud+=,allocated:1GiB,reserved:1536MiB ;;
+        torch-off) settings=(PYTORCH_NO_CUDA_MEMORY_CACHING=1) ;&
+        driver | cupy) loud+=,allocated:1GiB,reserved:1536MiB,fragmentation:0.5 ;;
+        jax) settings=(XLA_PYTHON_CLIENT_PREALLOCATE=false) ;;
+        esac
+        echo "${loud//,/ } -- ${quiet//,/ }" >"$folder/$name.alarms"
+        run "$name" "$library" "${settings[@]}" "GPUCACHE_CONF=memory_limit:8GiB,alert:[$loud,$quiet]" \
+            "GPUCACHE_REPORT=$folder/$name.json" "GPUCACHE_PROM=$folder/$name.prom" "GPUCACHE_ALERT_FILE=$folder/$name.jsonl" \
+            FLEET=kept "FLEET_FOLDER=$folder/$name.commands" \
+            "GPUCACHE_ALERT_COMMAND={ env; echo DONE=1; } >\"\$FLEET_FOLDER/\$ALERT_NAME-\$\$\"" \
+            -- "$python" "$programs/fleet.py" job "$kind" &
+        running+=($!)
     done
-    text="ms a step: $off without, $on with history and sites ($(calc "100 * ($on / $off - 1)" %.1f) %)"
-    holds "$on <= 1.02 * $off" && pass "$text"
-    fail "$text: more than 2 %"
+    for name in "${jobs[@]}"; do
+        wait "${running[0]}" || fail "$name: status $?: $(tail -n 3 "$logs/$step.$name.err")"
+        running=("${running[@]:1}")
+        cp "$logs/$step.$name.err" "$folder/$name.err"
+        read -r -a quiet <"$folder/$name.alarms"
+        run "$name.check" "" -- "$python" "$programs/fleet.py" check "$folder" "$name" "${quiet[@]}" ||
+            fail "$(tail -n 1 "$logs/$step.$name.check.err")"
+        text+="$name: $(sed -n 's/^summary //p' "$logs/$step.$name.check.out"); "
+    done
+    bare together -- "$python" "$programs/prom_file.py" "$folder"/*.prom
+    text+="$(cat "$logs/$step.together.out")"
+    if command -v promtool >/dev/null; then
+        for name in "${jobs[@]}"; do
+            promtool check metrics <"$folder/$name.prom" || fail "promtool does not like $name.prom: $text"
+        done
+        text+=", as promtool likes them"
+    fi
+    pass "$text"
 }
