@@ -5,8 +5,8 @@
   resnet  a residual net of 50 layers: AMP with gradient scaling, images of variable size, an evaluation every eighth step
   unet    a U-Net: AMP, images of variable height and width
   streams small work on four side streams, whose results the host asks for in each step
-The same steps are done twice over the same inputs; the first time loads kernels and fills caches. With `turns` they are done again
-whenever tests/gpu/turns.py says so. Printed are
+The same steps are done twice over the same inputs; the first time loads kernels and fills caches. With `turns` one is done after the
+other, round and round, whenever tests/gpu/turns.py says so. Printed are
   TIME FIRST SECOND    milliseconds a step in each (not with `turns`)
   LOSS VALUE           of the last step, for the reader
   MEMORY MIB           most that PyTorch's own allocator reserved (0 if its cache is off)
@@ -188,13 +188,36 @@ def once(step, steps):
     return (time.perf_counter() - start) / steps * 1e3, loss
 
 
+def one_by_one(step, steps):
+    """Returns what does the next step, each time around over the same inputs, and returns its milliseconds."""
+    number = -1
+
+    def timed():
+        torch.manual_seed(number)
+        wait()
+        start = time.perf_counter()
+        step(number, random.Random(number))
+        wait()
+        return 1e3 * (time.perf_counter() - start)
+
+    def piece():
+        nonlocal number
+        number = (number + 1) % steps
+        # A process that has just been woken takes a step to be itself again.
+        return timed() and timed()
+
+    return piece
+
+
 def main():
     name, steps = sys.argv[1], int(sys.argv[2])
     torch.manual_seed(1)
     step = {"gpt": gpt, "resnet": resnet, "unet": unet, "streams": streams}[name]()
     if HOW == "turns":
-        # A process that has just been woken takes a step to be itself again.
-        take_turns(lambda: (once(step, 1), once(step, steps))[1][0])
+        piece = one_by_one(step, steps)
+        for _ in range(steps):
+            piece()
+        take_turns(piece)
         loss = once(step, 1)[1]
     else:
         (first, _), (second, loss) = once(step, steps), once(step, steps)

@@ -26,7 +26,7 @@ hold_bounds() {
 said() { awk -v name="$1" -v key="$2" '$1 == "said" && $2 == name && $3 == key { print $4 }' "$logs/$step.turns.out"; }
 turn_ms() { awk -v name="$1" '$1 == "ms" && $2 == name { print $3 }' "$logs/$step.turns.out"; }
 
-# cost JOB STEPS TURNS: a PyTorch job on its own cache, on that with the library beneath, and on the pool alone.
+# cost JOB STEPS TURNS, each of one of the steps: a PyTorch job on its own cache, on that with the library beneath, and on the pool alone.
 cost() {
     need torch numpy
     local text native pool times beside_on pool_on off=PYTORCH_NO_CUDA_MEMORY_CACHING=1
@@ -47,18 +47,18 @@ cost() {
     hold_bounds "$text"
     pass "$text"
 }
-step_cost_gpt() { cost gpt 12 4; }
-step_cost_resnet() { cost resnet 16 4; }
-step_cost_unet() { cost unet 20 4; }
-step_cost_streams() { cost streams 30 4; }
+step_cost_gpt() { cost gpt 12 36; }
+step_cost_resnet() { cost resnet 16 48; }
+step_cost_unet() { cost unet 20 60; }
+step_cost_streams() { cost streams 30 60; }
 
-# watched_cost CONF JOB…: what a setting that watches costs a job whose every tensor the library sees.
+# watched_cost TURNS CONF JOB…: what a setting that watches costs a job whose every tensor the library sees.
 watched_cost() {
-    local conf=$1 on off hidden=PYTORCH_NO_CUDA_MEMORY_CACHING=1
-    shift
+    local turns=$1 conf=$2 on off hidden=PYTORCH_NO_CUDA_MEMORY_CACHING=1
+    shift 2
     mapfile -t on < <(library_on on)
     mapfile -t off < <(library_on off)
-    in_turns --seconds 75 --rounds 6 --turns 6 --at-most on/off:1.02 \
+    in_turns --seconds 75 --rounds 6 --turns "$turns" --at-most on/off:1.02 \
         off $hidden "${off[@]}" on $hidden "${on[@]}" "GPUCACHE_CONF=$conf" -- "$python" "$@"
     seen on
     timed="ms a step: $(turn_ms off) -> $(turn_ms on); $compared"
@@ -67,7 +67,7 @@ watched_cost() {
 # What it costs to be watched, with everything on.
 step_watch_cost() {
     need torch
-    watched_cost history:20000,sites:True "$root/benches/gpu/jobs.py" gpt 12 turns
+    watched_cost 36 history:20000,sites:True "$root/benches/gpu/jobs.py" gpt 12 turns
     timed+="; $("$python" -c 'import json, sys
 report = json.load(open(sys.argv[1]))
 print(report["history"]["recorded"], "events,", report["devices"][0]["sites"]["all"]["samples"], "samples")' "$reports/$step.on.json")" ||
@@ -81,7 +81,7 @@ print(report["history"]["recorded"], "events,", report["devices"][0]["sites"]["a
 step_torch_sites() {
     need torch
     local name text
-    watched_cost sites:True "$programs/torch_sites.py" turns 30
+    watched_cost 40 sites:True "$programs/torch_sites.py" turns 5
     with exact PYTORCH_NO_CUDA_MEMORY_CACHING=1 GPUCACHE_CONF=sites:1 -- "$python" "$programs/torch_sites.py" 20
     seen exact
     for name in on exact; do
