@@ -72,7 +72,7 @@ watch-killed     10  -              a killed process leaves a report
 watch-api        10  -              the functions for programs, from Python
 fleet            40  -              alarms and figures for Prometheus, of PyTorch, CuPy, JAX and plain programs at once
 watch-cost       80  -              history and sampled call sites cost a training step less than 2 %
-cost-gpt         95  -              a language model: at most 2 % slower on the pool than on PyTorch'"'"'s cache, at 0.6 x the memory
+cost-gpt         95  -              a language model: at most 2 % slower on the pool than on PyTorch'"'"'s cache
 cost-resnet      95  -              a residual net: at most 2 % slower on the pool, 1 % with the pool below that cache
 cost-unet        95  -              a U-Net: the same
 cost-streams     95  -              side streams: the same

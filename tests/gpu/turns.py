@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Compares the time of one command under several settings so closely that a per cent can be told from noise.
 
-    turns.py [--seconds S] [--rounds N] [--turns N] [--at-most ONE/OTHER:RATIO]… SETTING [VAR=VALUE…]… -- COMMAND…
+    turns.py [--seconds S] [--rounds N] [--turns N] [--pieces N] [--at-most ONE/OTHER:RATIO]…
+             SETTING [VAR=VALUE…]… -- COMMAND…
 
 A run differs from the next by a few per cent for as long as it lasts (which core, how memory lies), and the machine's
 clocks drift. So in each round there is a process for every setting, all at once, and they work in turns, the others
-asleep: ABC CBA ABC …. The command speaks as `turn.py` says. Of each round counts the median of the ratios within a turn;
-what several rounds say is their mean, and how far to trust it is Student's 95 % interval of that mean.
+asleep: ABC CBA ABC …. The command speaks as `turn.py` says. Of each round counts the median of the ratios within a turn.
+Where the work is N pieces of different sizes that come round and round (--pieces), it is the ratio of the sums of each piece's
+lowest times: what a busy machine adds is never negative. What several rounds say is their mean, and how far to trust it is Student's 95 % interval of that mean.
 At least three rounds are made, and more up to N while a bound is undecided and S seconds are not over. Printed are
   round N SETTING MS…           medians of the round, for the reader
   ms SETTING MEDIAN LOWEST      of all turns
@@ -92,16 +94,35 @@ def deviation(values):
     return statistics.median(abs(value - middle) for value in values)
 
 
-def compare(rounds, one, other):
+def lowest(times, pieces):
+    """The lowest time of each piece."""
+    return [min(times[piece::pieces]) for piece in range(pieces)]
+
+
+def compare_lowest(times, one, other, pieces):
+    """Of one round: the ratio of `one` to `other`, and the standard error that the pieces show."""
+    ones, others = lowest(times[one], pieces), lowest(times[other], pieces)
+    spread = statistics.stdev(a / b for a, b in zip(ones, others)) if pieces > 1 else math.inf
+    return sum(ones) / sum(others), spread / math.sqrt(pieces)
+
+
+def compare(rounds, one, other, pieces=0):
     """Ratio of `one` to `other`: mean over the rounds, and the half-width of its interval."""
+    if pieces:
+        found = [compare_lowest(times, one, other, pieces) for times in rounds]
+        return interval([ratio for ratio, _ in found], statistics.median(error for _, error in found))
     ratios = [[a / b for a, b in zip(times[one], times[other])] for times in rounds]
-    medians = [statistics.median(of_round) for of_round in ratios]
-    if len(medians) < 2:
-        return medians[0], math.inf
-    # Rounds that happen to agree say no more than their turns do.
     turns = statistics.median(OF_MEDIAN * OF_DEVIATION * deviation(of) / math.sqrt(len(of)) for of in ratios)
-    width = max(statistics.stdev(medians), turns) / math.sqrt(len(medians))
-    return statistics.mean(medians), STUDENT[min(len(medians) - 1, len(STUDENT)) - 1] * width
+    return interval([statistics.median(of_round) for of_round in ratios], turns)
+
+
+def interval(rounds, error):
+    """The mean of what the rounds say, each with a standard error of `error` by itself, and the half-width of its interval."""
+    if len(rounds) < 2:
+        return rounds[0], math.inf
+    # Rounds that happen to agree say no more than what is in them does.
+    width = max(statistics.stdev(rounds), error) / math.sqrt(len(rounds))
+    return statistics.mean(rounds), STUDENT[min(len(rounds) - 1, len(STUDENT)) - 1] * width
 
 
 def judge(bound, mean, half):
@@ -113,16 +134,16 @@ def judge(bound, mean, half):
     return "within" if mean <= bound and half <= bound - 1 else "unclear"
 
 
-def decided(rounds, bounds):
+def decided(rounds, bounds, pieces):
     """Whether further rounds can be spared."""
     if len(rounds) < LEAST_ROUNDS or not bounds:
         return False
-    return all(judge(bound, *compare(rounds, *pair)) in ("below", "above") for pair, bound in bounds.items())
+    return all(judge(bound, *compare(rounds, *pair, pieces)) in ("below", "above") for pair, bound in bounds.items())
 
 
 def arguments(words):
     """What the command line says: options, settings, command."""
-    options, bounds, settings = {"--seconds": 80.0, "--rounds": 6, "--turns": 8}, {}, {}
+    options, bounds, settings = {"--seconds": 80.0, "--rounds": 6, "--turns": 8, "--pieces": 0}, {}, {}
     split = words.index("--")
     words, command = words[:split], words[split + 1 :]
     while words and words[0].startswith("--"):
@@ -141,7 +162,7 @@ def arguments(words):
     return options, bounds, settings, command
 
 
-def show(rounds, bounds):
+def show(rounds, bounds, pieces):
     """The figures."""
     for name in rounds[0]:
         turns = [time for times in rounds for time in times[name]]
@@ -151,7 +172,7 @@ def show(rounds, bounds):
         print(f"ms {name} {middle:.3f} {min(turns):.3f}")
         print(f"noise {name} {100 * (max(medians) - min(medians)) / middle:.2f} {100 * within / middle:.2f}")
     for (one, other), bound in bounds.items():
-        mean, half = compare(rounds, one, other)
+        mean, half = compare(rounds, one, other, pieces)
         print(f"ratio {one}/{other} {mean:.4f} {mean - half:.4f} {mean + half:.4f} {judge(bound, mean, half)}")
 
 
@@ -159,7 +180,7 @@ def main():
     options, bounds, settings, command = arguments(sys.argv[1:])
     begun, longest, rounds, said, failed = time.monotonic(), 0.0, [], {}, False
     try:
-        while len(rounds) < options["--rounds"] and not decided(rounds, bounds):
+        while len(rounds) < options["--rounds"] and not decided(rounds, bounds, options["--pieces"]):
             start = time.monotonic()
             if len(rounds) >= 2 and start + longest > begun + options["--seconds"]:
                 break
@@ -172,7 +193,7 @@ def main():
         failed = True
         print(error, file=sys.stderr)
     if rounds:
-        show(rounds, bounds)
+        show(rounds, bounds, options["--pieces"])
     for name, lines in said.items():
         for line in lines:
             print(f"said {name} {line}")
