@@ -36,7 +36,7 @@ thread_local! {
     } };
 }
 
-/// Sees to it that [`leave`] is called at the end of the calling thread.
+/// Sees to it that [`Thread::leave`] is called at the end of the calling thread.
 static NOTICE: OnceLock<fn()> = OnceLock::new();
 
 /// Ends of threads are noticed by `notice`, which is called by a thread whenever it gets a cache. The first call counts; without
