@@ -122,22 +122,58 @@ impl Store {
 }
 
 /// As many zeroed records as the system gives addresses for; at least one.
-#[cfg(not(loom))]
 fn reserve() -> &'static [Record] {
-    for records in (0..=RECORDS.ilog2()).rev().map(|bits| 1_usize << bits) {
-        // Only addresses: what is never touched costs nothing, wherever the system is strict about promises too.
-        let mapping =
-            memmap2::MmapOptions::new().len(records * size_of::<Record>()).no_reserve_swap().map_anon();
-        if let Ok(mapping) = mapping
-            && let Ok(records) = <[Record]>::mut_from_bytes(&mut Box::leak(Box::new(mapping))[..])
-        {
-            return records;
-        }
-    }
-    Vec::leak(vec![Record::default()])
+    reserve_by(map)
+}
+
+fn reserve_by(map: impl Fn(usize) -> Option<&'static [Record]>) -> &'static [Record] {
+    let fewer = (0..=RECORDS.ilog2()).rev().map(|bits| 1 << bits);
+    fewer.into_iter().find_map(map).unwrap_or_else(|| Vec::leak(vec![Record::default()]))
+}
+
+/// Only addresses: what is never touched costs nothing, unless the system is strict about promises.
+#[cfg(not(loom))]
+fn map(records: usize) -> Option<&'static [Record]> {
+    let mapping = memmap2::MmapOptions::new().len(records * size_of::<Record>()).no_reserve_swap().map_anon();
+    <[Record]>::mut_from_bytes(&mut Box::leak(Box::new(mapping.ok()?))[..]).ok().map(|records| &*records)
 }
 
 #[cfg(loom)]
-fn reserve() -> &'static [Record] {
-    Vec::leak((0..64).map(|_| Record::default()).collect())
+fn map(records: usize) -> Option<&'static [Record]> {
+    Some(Vec::leak((0..records.min(64)).map(|_| Record::default()).collect()))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::pool::record::State;
+
+    #[test]
+    fn a_system_without_so_many_addresses_gives_as_many_as_it_has() {
+        let scarce = |records: usize| (records <= 1 << 10).then(|| map(records)).flatten();
+        assert_eq!(reserve_by(scarce).len(), 1 << 10);
+        assert_eq!(reserve_by(|_| None).len(), 1);
+        assert_eq!(reserve().len(), RECORDS);
+    }
+
+    #[test]
+    fn a_number_that_no_record_has_gets_the_record_of_nothing() {
+        let arena = Arena::of(reserve_by(|_| map(8)));
+        arena.get(7).set_word(512, State::Live);
+        assert_eq!(arena.get(7).word(), (512, State::Live));
+        for id in [NONE, 8, Id::MAX] {
+            assert_eq!(arena.get(id).word(), (0, State::Unused), "{id}");
+        }
+    }
+
+    #[test]
+    fn when_all_are_in_use_there_is_none() {
+        let store = Store::new();
+        let few = map(2 * BATCH as usize).unwrap();
+        assert!(store.arena.set(Arena::of(few)).is_ok());
+        assert_ne!(store.take_chain(), NONE);
+        assert_eq!(store.take_chain(), NONE, "the first is nobody's, so a second batch has no room");
+        let fits = (0..CLASSES).find(|&number| class(number).capacity < BATCH).unwrap();
+        assert_ne!(store.take_run(fits), NONE);
+    }
 }
