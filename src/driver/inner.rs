@@ -7,7 +7,7 @@ use crate::stats::{Counts, SizeHistogram};
 /// Frees after which the current epoch is sealed even if nobody has missed.
 pub(super) const FREES_PER_SEAL: u32 = 32;
 /// Allocations between two looks at the sealed epochs while nothing is missed.
-pub(super) const ALLOCS_PER_POLL: u32 = 16;
+pub(super) const ALLOCS_PER_POLL: u32 = 64;
 /// The heap's state at its high-water mark.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PeakMoment {
