@@ -318,7 +318,7 @@ impl<G: Gpu> Server<G> {
         }
     }
 
-    fn await_idle(&self) -> bool {
+    pub(super) fn await_idle(&self) -> bool {
         let Some(bound) = self.patience.next() else { return false };
         let begun = Instant::now();
         let idle = self.fence.await_idle(bound);
@@ -329,7 +329,7 @@ impl<G: Gpu> Server<G> {
     }
 
     /// Grows the heap, by as little as will do if memory is short, and takes the block from it.
-    fn grow_and_take(&self, bytes: u64, rounded: u64, grow: Grow) -> Result<u64, CuResult> {
+    pub(super) fn grow_and_take(&self, bytes: u64, rounded: u64, grow: Grow) -> Result<u64, CuResult> {
         if self.has_range()
             && let Some(result) = self.expand(bytes, rounded, grow)
         {

@@ -1,8 +1,8 @@
 //! Requests too large for the threads' caches: one pass under the heap's lock.
 //!
 //! A larger clean block is not cut before pending memory has been looked at, because cutting costs the next large request
-//! its block. How much looking is worth its time depends on how long ago the last look was: everything here is bounded by the
-//! requests served since.
+//! its block; and an idle region not before a trade has been thought of (`trade.rs`). How much looking is worth its time
+//! depends on how long ago the last look was: everything here is bounded by the requests served since.
 
 use super::Gpu;
 use super::server::{Inner, Server};
@@ -59,6 +59,17 @@ impl<G: Gpu> Server<G> {
             drop(inner);
             self.wait_until(epoch);
             inner = self.locked();
+        }
+        if inner.heap.may_trade(rounded, &inner.purse) {
+            if let Some(address) = take(&mut inner, Fit::Begun) {
+                return (inner, Some(address));
+            }
+            drop(inner);
+            let traded = self.trade(bytes, rounded);
+            inner = self.locked();
+            if traded.is_some() {
+                return (inner, traded);
+            }
         }
         let address = take(&mut inner, Fit::Any);
         (inner, address)

@@ -13,7 +13,7 @@ use super::patience::Patience;
 use super::{Ctx, CuResult, Gpu, is_sticky};
 use crate::policy::Rounding;
 use crate::pool::{
-    CACHED_MAX, Caches, Claim, Claimed, Drain, Epoch, Fit, Heap, Idle, Rules, SMALL_MAX, Usage, local,
+    CACHED_MAX, Caches, Claim, Claimed, Drain, Epoch, Fit, Heap, Idle, Purse, Rules, SMALL_MAX, Usage, local,
 };
 use crate::report::history::What;
 use crate::report::model::{DriverTime, Mapped};
@@ -76,6 +76,7 @@ pub(super) struct Inner {
     /// Requests served before the last miss, and how many misses have followed each other closely.
     pub served_at_miss: u64,
     pub close_misses: u32,
+    pub purse: Purse,
     pub counts: Counts,
     pub histogram: SizeHistogram,
     pub peak: PeakMoment,
@@ -130,6 +131,7 @@ impl<G: Gpu> Server<G> {
             served_at_drain: 0,
             served_at_miss: 0,
             close_misses: 0,
+            purse: Purse::default(),
             counts: Counts::default(),
             histogram: SizeHistogram::default(),
             peak: PeakMoment::default(),

@@ -39,6 +39,8 @@ pub enum Fit {
     /// allocations, before [`Fit::Any`] cuts a larger block, keeps a program whose GPU lags near the memory of one whose
     /// GPU does not (`benches/NOTES.md`).
     Tight,
+    /// The same, or any clean block of a region in which something else is: leaves idle regions whole, for [`trades`](super::trade).
+    Begun,
     /// Any clean memory.
     Any,
 }
@@ -105,7 +107,7 @@ impl Heap {
         let addr = if need <= SMALL_MAX {
             let class = class_of(need);
             match fit {
-                Fit::Tight => self.alloc_object(class, requested),
+                Fit::Tight | Fit::Begun => self.alloc_object(class, requested),
                 Fit::Any => self.alloc_small(class, need, requested),
             }
         } else {
@@ -116,10 +118,10 @@ impl Heap {
     }
 
     /// Bytes from which on a block is too large for a request of `need`.
-    fn limit(&self, need: u64, fit: Fit) -> u64 {
+    pub(super) fn limit(&self, need: u64, fit: Fit) -> u64 {
         let tight = match fit {
             Fit::Tight => need.saturating_add(need / 8 + 1),
-            Fit::Any => u64::MAX,
+            Fit::Begun | Fit::Any => u64::MAX,
         };
         let rule = if need >= self.rules.max_split {
             need.saturating_add(self.rules.max_non_split_rounding.max(PAGE))
@@ -137,7 +139,7 @@ impl Heap {
     }
 
     pub(super) fn alloc_block(&mut self, need: u64, requested: u64, fit: Fit) -> Option<u64> {
-        let id = self.bins.pick(&self.index.arena, need, self.limit(need, fit))?;
+        let id = self.choose(need, fit)?;
         let size = self.index.arena.get(id).size();
         let mut taken = NONE;
         if size > need && need < self.rules.max_split {
