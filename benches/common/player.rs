@@ -4,9 +4,15 @@
 
 use super::trace::Op;
 use gpucache::pool::{
-    CACHED_MAX, Cache, Caches, Claim, Drain, Fit, Freed, Heap, Index, Popped, Rules, SMALL_MAX, cached_need,
+    CACHED_MAX, Cache, Caches, Claim, Drain, Fit, Freed, Heap, Idle, Index, Popped, Purse, Rules, SMALL_MAX,
+    Trade, cached_need,
 };
 
+/// `cuMemAlloc` and `cuMemFree`: a call, and bytes in a nanosecond.
+const ALLOC_NS: u64 = 37_000;
+const TAKEN_IN_NS: u64 = 13_000;
+const FREE_NS: u64 = 35_000;
+const FREED_IN_NS: u64 = 3_000;
 /// Requests between two drains for the sake of a tighter fit.
 const SERVED_PER_DRAIN: u64 = 4;
 
@@ -28,6 +34,9 @@ pub struct Player {
     pub grown: u32,
     pub given_back: u32,
     pub waits: u32,
+    /// What the driver would take for the regions, read off an H200.
+    pub driver_ns: u64,
+    purse: Purse,
     /// Address and bytes by the trace's number.
     pub held: Vec<(u64, u64)>,
 }
@@ -53,6 +62,8 @@ impl Player {
             grown: 0,
             given_back: 0,
             waits: 0,
+            driver_ns: 0,
+            purse: Purse::default(),
             held: vec![(0, 0); ids],
         }
     }
@@ -111,12 +122,25 @@ impl Player {
                 self.drain(Drain::Like(bytes));
             }
         }
-        let addr = addr.or_else(|| self.heap.alloc(bytes, bytes, Fit::Any, retired));
+        let addr = addr.or_else(|| self.search(bytes, need, retired));
         let Some(addr) = addr else { return self.miss(bytes) };
         if lend {
             self.heap.lend(self.cache, addr, need);
         }
         addr
+    }
+
+    fn search(&mut self, bytes: u64, need: u64, retired: u64) -> Option<u64> {
+        if need > CACHED_MAX && self.heap.may_trade(bytes, &self.purse) {
+            let begun = self.heap.alloc(bytes, bytes, Fit::Begun, retired);
+            if begun.is_some() {
+                return begun;
+            }
+            if let Some(trade) = self.heap.trade(bytes, &mut self.purse) {
+                self.make(trade);
+            }
+        }
+        self.heap.alloc(bytes, bytes, Fit::Any, retired)
     }
 
     fn wait(&mut self, epoch: u64) {
@@ -148,13 +172,30 @@ impl Player {
             if self.heap.usage().reserved.current + growth.preferred <= mark {
                 break;
             }
-            self.heap.take_region(idle.addr);
-            self.given_back += 1;
+            self.give_back(idle);
         }
-        self.grown += 1;
-        assert!(self.heap.add_region(self.next_region, growth.preferred));
-        self.next_region += growth.preferred;
+        self.grow(growth.preferred);
         self.heap.alloc(bytes, bytes, Fit::Any, 0).expect("the new region serves")
+    }
+
+    fn make(&mut self, trade: Trade) {
+        if let Some(idle) = trade.give {
+            self.give_back(idle);
+        }
+        self.grow(trade.take);
+    }
+
+    fn give_back(&mut self, idle: Idle) {
+        assert_eq!(self.heap.take_region(idle.addr), Some(idle.size));
+        self.given_back += 1;
+        self.driver_ns += FREE_NS + idle.size / FREED_IN_NS;
+    }
+
+    fn grow(&mut self, bytes: u64) {
+        self.grown += 1;
+        self.driver_ns += ALLOC_NS + bytes / TAKEN_IN_NS;
+        assert!(self.heap.add_region(self.next_region, bytes));
+        self.next_region += bytes;
     }
 
     pub fn free(&mut self, id: usize) {

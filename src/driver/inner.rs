@@ -1,6 +1,6 @@
 //! What the lock of a pool's heap guards: the heap, and the counts by which the pool tells when something is due.
 
-use crate::pool::{Caches, Epoch, Heap, Rules, Usage};
+use crate::pool::{Caches, Epoch, Heap, Purse, Rules, Usage};
 use crate::report::model::{DriverTime, Mapped};
 use crate::stats::{Counts, SizeHistogram};
 
@@ -31,6 +31,8 @@ pub(super) struct Inner {
     /// Requests served before the last miss, and how many misses have followed each other closely.
     pub served_at_miss: u64,
     pub close_misses: u32,
+    /// What may be spent on trades.
+    pub purse: Purse,
     pub counts: Counts,
     pub histogram: SizeHistogram,
     pub peak: PeakMoment,
@@ -53,6 +55,7 @@ impl Inner {
             served_at_drain: 0,
             served_at_miss: 0,
             close_misses: 0,
+            purse: Purse::default(),
             counts: Counts::default(),
             histogram: SizeHistogram::default(),
             peak: PeakMoment::default(),

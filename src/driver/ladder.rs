@@ -331,7 +331,7 @@ impl<G: Gpu> Server<G> {
     }
 
     /// Grows the heap, by as little as will do if memory is short, and takes the block from it.
-    fn grow_and_take(
+    pub(super) fn grow_and_take(
         &self,
         cache: Option<&Cache>,
         bytes: u64,

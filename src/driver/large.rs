@@ -1,13 +1,13 @@
 //! Requests too large for the threads' caches: one pass under the heap's lock.
 //!
 //! A larger clean block is not cut before pending memory has been looked at, because cutting costs the next large request
-//! its block. How much looking is worth its time depends on how long ago the last look was: everything here is bounded by the
-//! requests served since.
+//! its block; and an idle region not before a trade has been thought of (`trade.rs`). How much looking is worth its time
+//! depends on how long ago the last look was: everything here is bounded by the requests served since.
 
 use super::Gpu;
 use super::inner::Inner;
 use super::server::Server;
-use crate::pool::{Best, Cache, Drain, Epoch, GRANULE};
+use crate::pool::{Best, Cache, Drain, Epoch, Fit, GRANULE};
 use parking_lot::MutexGuard;
 
 /// Requests served between two waits that are not forced: with 16 a wait costs a program of overlapping streams nothing
@@ -18,6 +18,16 @@ const SERVED_PER_DRAIN: u64 = 4;
 /// Requests served between two seals for the sake of a tighter fit; what that costs in memory is in `benches/NOTES.md`.
 const SERVED_PER_QUESTION: u64 = 16;
 
+/// What there is for a request.
+enum Found {
+    /// A clean block to serve it with.
+    Clean(Best),
+    /// No tight fit; perhaps one that would do.
+    Loose(Option<Best>),
+    /// It has been served: the address.
+    Served(u64),
+}
+
 impl<G: Gpu> Server<G> {
     /// Serves a large request from memory that is clean, or can be known to be without holding anybody up.
     pub(super) fn take_large(&self, cache: Option<&Cache>, bytes: u64, rounded: u64) -> Option<u64> {
@@ -27,27 +37,34 @@ impl<G: Gpu> Server<G> {
         if let Some(cache) = cache {
             inner.heap.settle(cache);
         }
-        let mut best = inner.heap.best(need);
-        if !best.is_some_and(|best| best.is_tight(need)) {
-            (inner, best) = self.look_further(inner, best, need);
+        let mut found = match inner.heap.best(need) {
+            Some(best) if best.is_tight(need) => Found::Clean(best),
+            other => Found::Loose(other),
+        };
+        if let Found::Loose(best) = found {
+            (inner, found) = self.look_further(inner, cache, best, (bytes, need));
         }
-        let address = best.map(|best| {
-            inner.count(bytes, true);
-            inner.heap.take_best(best, need, bytes)
-        });
+        let address = match found {
+            Found::Clean(best) => {
+                inner.count(bytes, true);
+                Some(inner.heap.take_best(best, need, bytes))
+            }
+            Found::Served(address) => Some(address),
+            Found::Loose(_) => None,
+        };
         self.pass_by(inner);
         address
     }
 
-    /// What serves the request best once everything has been tried that may bring a tighter fit than `found`.
+    /// What serves the request once everything has been tried that may bring a tighter fit than `loose`.
     #[inline(never)]
     fn look_further<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
-        found: Option<Best>,
-        need: u64,
-    ) -> (MutexGuard<'a, Inner>, Option<Best>) {
-        let mut changed = false;
+        cache: Option<&Cache>,
+        mut loose: Option<Best>,
+        (bytes, need): (u64, u64),
+    ) -> (MutexGuard<'a, Inner>, Found) {
         if let Some(newest) = inner.heap.newest_pending() {
             // A range is there to waste nothing, and what is cut in it must be moved together again.
             let seal =
@@ -57,31 +74,45 @@ impl<G: Gpu> Server<G> {
                 // What is freed is sealed every few frees anyway: mostly a question is all that it takes, and mostly there is none to ask.
                 let more = if seal { self.fence.refresh(newest) } else { self.fence.poll() };
                 inner = self.locked();
-                changed = true;
+                loose = None;
                 if more {
                     self.catch_up(&mut inner);
-                    let best = inner.heap.best(need);
-                    if best.is_some_and(|best| best.is_tight(need)) {
-                        return (inner, best);
+                    if let Some(best) = inner.heap.best(need).filter(|best| best.is_tight(need)) {
+                        return (inner, Found::Clean(best));
                     }
                 }
             }
         }
         // What other threads have cached and what may join to serve the request.
-        if inner.due(SERVED_PER_DRAIN, |inner| &mut inner.served_at_drain) {
-            changed |= self.drain_locked(&mut inner.heap, Drain::Like(need));
+        if inner.due(SERVED_PER_DRAIN, |inner| &mut inner.served_at_drain)
+            && self.drain_locked(&mut inner.heap, Drain::Like(need))
+        {
+            loose = None;
         }
         if let Some(epoch) = self.wait_due(&mut inner, need) {
             drop(inner);
             self.wait_until(epoch);
             inner = self.locked();
-            changed = true;
+            loose = None;
         }
-        if changed {
+        if loose.is_none() {
             self.catch_up(&mut inner);
         }
-        let best = if changed { inner.heap.best(need) } else { found };
-        (inner, best)
+        if inner.heap.may_trade(need, &inner.purse) {
+            if let Some(best) = inner.heap.choice(need, Fit::Begun, None) {
+                return (inner, Found::Clean(best));
+            }
+            drop(inner);
+            let traded = self.trade(cache, bytes, need);
+            inner = self.locked();
+            if let Some(address) = traded {
+                return (inner, Found::Served(address));
+            }
+            self.catch_up(&mut inner);
+            loose = None;
+        }
+        let found = inner.heap.choice(need, Fit::Any, loose).map_or(Found::Loose(None), Found::Clean);
+        (inner, found)
     }
 
     /// What to wait for before a larger clean block is cut, if that is due. Where the GPU lags behind, cutting costs the next

@@ -52,6 +52,7 @@ pub mod server;
 pub mod survey;
 #[cfg(test)]
 mod tests;
+mod trade;
 #[cfg(any(test, fuzzing))]
 pub mod world;
 

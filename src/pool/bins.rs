@@ -5,7 +5,7 @@
 
 use super::arena::Arena;
 use super::classes::GRANULE;
-use super::record::{Id, NONE};
+use super::record::{Id, NONE, Record};
 
 /// Bits of a size below its highest one that tell bins apart.
 const FINE: u32 = 6;
@@ -140,6 +140,62 @@ impl Bins {
             bin = self.filled(bin + 1)?;
         }
         None
+    }
+
+    /// The best block that `good` accepts, of at least `need` and less than `limit` bytes. May miss some: it looks at few of
+    /// the blocks of a bin, and at so many in all.
+    pub fn pick_good(
+        &self,
+        arena: Arena,
+        need: u64,
+        limit: u64,
+        good: impl Fn(&Record) -> bool,
+    ) -> Option<Id> {
+        let last = bin_of(limit.saturating_sub(1));
+        let mut looks = 2 * SCAN;
+        let mut bin = self.filled(bin_of(need))?;
+        while bin <= last && looks > 0 {
+            let mut best: Option<(u64, u64, Id)> = None;
+            let mut id = self.heads[bin];
+            for _ in 0..SCAN.min(looks) {
+                if id == NONE {
+                    break;
+                }
+                looks -= 1;
+                let record = arena.get(id);
+                let (size, addr) = (record.size(), record.addr());
+                let better = best.is_none_or(|(other, at, _)| (size, addr) < (other, at));
+                if size >= need && size < limit && better && good(record) {
+                    best = Some((size, addr, id));
+                }
+                id = record.right();
+            }
+            if let Some((_, _, id)) = best {
+                return Some(id);
+            }
+            bin = self.filled(bin + 1)?;
+        }
+        None
+    }
+
+    /// The largest block, or nearly, if it has less than `limit` bytes.
+    pub fn pick_largest(&self, arena: Arena, limit: u64) -> Option<Id> {
+        let word = self.summary.checked_ilog2()?;
+        let bin = word as usize * 64 + self.words[word as usize].ilog2() as usize;
+        let mut best: Option<(u64, Id)> = None;
+        let mut id = self.heads[bin];
+        for _ in 0..SCAN {
+            if id == NONE {
+                break;
+            }
+            let record = arena.get(id);
+            let size = record.size();
+            if size < limit && best.is_none_or(|(other, _)| size > other) {
+                best = Some((size, id));
+            }
+            id = record.right();
+        }
+        best.map(|(_, id)| id)
     }
 
     /// Size of the largest block in bytes; 0 when there is none. O(blocks of about that size); for tests.

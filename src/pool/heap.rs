@@ -40,6 +40,9 @@ pub enum Fit {
     /// allocations, before [`Fit::Any`] cuts a larger block, keeps a program whose GPU lags near the memory of one whose
     /// GPU does not (`benches/NOTES.md`).
     Tight,
+    /// The same, or any clean block of a region in which something else is: leaves idle regions whole, for
+    /// [`trades`](super::trade).
+    Begun,
     /// Any clean memory.
     Any,
 }
@@ -127,7 +130,7 @@ impl Heap {
         let addr = if need <= SMALL_MAX {
             let class = class_of(need);
             match fit {
-                Fit::Tight => self.alloc_object(class, requested),
+                Fit::Tight | Fit::Begun => self.alloc_object(class, requested),
                 Fit::Any => self.alloc_small(class, need, requested),
             }
         } else {
@@ -137,24 +140,35 @@ impl Heap {
         Some(addr)
     }
 
-    /// The best clean block for a request of `need` bytes above the slabs' sizes, a multiple of 512; everything that is over
-    /// has been retired.
+    /// The clean block of the best fit for a request of `need` bytes above the slabs' sizes, a multiple of 512; everything that
+    /// is over has been retired.
     pub fn best(&self, need: u64) -> Option<Best> {
-        let id = self.bins.pick(self.arena, need, self.limit(need, Fit::Any))?;
+        self.as_best(self.bins.pick(self.arena, need, self.limit(need, Fit::Any))?)
+    }
+
+    /// The clean block that serves such a request if its best fit, where that is known to be `best`, is not tight.
+    pub fn choice(&self, need: u64, fit: Fit, best: Option<Best>) -> Option<Best> {
+        if best.is_some() && self.gauges.idle < need {
+            return best;
+        }
+        self.as_best(self.choose(need, fit)?)
+    }
+
+    fn as_best(&self, id: Id) -> Option<Best> {
         Some(Best { id, size: self.arena.get(id).size() })
     }
 
-    /// Serves the request with what [`Heap::best`] has found for it, since when nothing else has happened: the address.
+    /// Serves the request with what was found for it, since when nothing else has happened: the address.
     pub fn take_best(&mut self, best: Best, need: u64, requested: u64) -> u64 {
         self.clock += 1;
         self.take_block(best.id, best.size, need, requested)
     }
 
     /// Bytes from which on a block is too large for a request of `need`.
-    fn limit(&self, need: u64, fit: Fit) -> u64 {
+    pub(super) fn limit(&self, need: u64, fit: Fit) -> u64 {
         let tight = match fit {
             Fit::Tight => tight(need),
-            Fit::Any => u64::MAX,
+            Fit::Begun | Fit::Any => u64::MAX,
         };
         let rule = if need >= self.rules.max_split {
             need.saturating_add(self.rules.max_non_split_rounding.max(PAGE))
@@ -172,7 +186,7 @@ impl Heap {
     }
 
     pub(super) fn alloc_block(&mut self, need: u64, requested: u64, fit: Fit) -> Option<u64> {
-        let id = self.bins.pick(self.arena, need, self.limit(need, fit))?;
+        let id = self.choose(need, fit)?;
         Some(self.take_block(id, self.arena.get(id).size(), need, requested))
     }
 

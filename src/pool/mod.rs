@@ -34,6 +34,7 @@ mod cache;
 mod cached;
 mod caches;
 mod check;
+mod choice;
 mod classes;
 mod depot;
 pub mod epochs;
@@ -57,6 +58,7 @@ mod slab;
 mod tally;
 #[cfg(test)]
 mod tests;
+pub mod trade;
 mod view;
 
 pub use cache::{CACHED_MAX, Cache, Popped};
@@ -70,6 +72,7 @@ pub use kept::{Freed, Kept};
 pub use range::{Piece, RangeUsage};
 pub use region::{Growth, Idle, PAGE};
 pub use room::Plan;
+pub use trade::{Purse, Trade};
 pub use view::{BlockState, BlockView, RegionView};
 
 /// Number of a stretch of time: memory freed under an epoch is reusable when the epoch is over. 0 comes before all.

@@ -220,7 +220,11 @@ impl Model {
 
     fn alloc(&mut self, bytes: u64, tight: bool) {
         let rounded = bytes.next_multiple_of(GRANULE);
-        let fit = if tight { Fit::Tight } else { Fit::Any };
+        let fit = match (tight, bytes.is_multiple_of(2)) {
+            (true, true) => Fit::Tight,
+            (true, false) => Fit::Begun,
+            (false, _) => Fit::Any,
+        };
         let before = self.heap.bins.largest(self.heap.arena);
         let mut addr = self.heap.alloc(bytes, rounded, fit, self.retired);
         if addr.is_none() && !tight {

@@ -4,6 +4,7 @@ mod expandable;
 mod members;
 mod random;
 mod steps;
+mod trades;
 mod waits;
 
 use super::books::DeviceBooks;

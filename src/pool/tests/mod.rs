@@ -8,6 +8,7 @@ mod claims;
 mod depots;
 mod random;
 mod range;
+mod trades;
 
 use super::{Claim, Claimed, Fit, Heap, Index, Rules};
 

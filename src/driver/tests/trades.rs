@@ -1,0 +1,81 @@
+//! An idle region is traded for one of the size that is asked for, or cut.
+
+use super::*;
+
+/// 400 MiB live and 200 idle; 100 are asked for, which is near the peak of 600.
+fn ask(tuning: Tuning, limit: u64, before: impl FnOnce(&Bench)) -> Bench {
+    let bench = Bench::with(Model::new(2 << 30, true), limit, tuning);
+    bench.alloc(400 * MIB).unwrap();
+    let block = bench.alloc(200 * MIB).unwrap();
+    bench.free(block);
+    before(&bench);
+    bench.alloc(100 * MIB).unwrap();
+    bench.check();
+    bench
+}
+
+#[test]
+fn a_region_of_the_right_size_takes_the_place_of_one_that_would_be_cut() {
+    let bench = ask(Tuning::default(), 1 << 30, |_| ());
+    assert_eq!(bench.reserved(), 500 * MIB);
+    assert_eq!(bench.model().calls("mem_free"), 1);
+    let bench = ask(Tuning::default(), 600 * MIB, |_| ());
+    assert_eq!(bench.reserved(), 500 * MIB, "under a cap that is reached");
+}
+
+#[test]
+fn a_busy_device_is_not_waited_for_nor_asked_again_soon() {
+    let bench = ask(Tuning::default(), 1 << 30, |bench| {
+        bench.model().submit();
+    });
+    assert_eq!(bench.reserved(), 600 * MIB, "cut");
+    assert_eq!(bench.model().calls("mem_free"), 0, "the driver's free would have waited");
+
+    // Another idle region, and an idle device.
+    bench.alloc(90 * MIB).unwrap();
+    let block = bench.alloc(200 * MIB).unwrap();
+    bench.free(block);
+    bench.model().complete();
+    bench.alloc(100 * MIB).unwrap();
+    assert_eq!(bench.model().calls("mem_free"), 0, "put off");
+    for _ in 0..64 {
+        let block = bench.alloc(512).unwrap();
+        bench.free(block);
+    }
+    let block = bench.alloc(200 * MIB).unwrap();
+    bench.free(block);
+    bench.model().complete();
+    bench.alloc(150 * MIB).unwrap();
+    assert_eq!(bench.model().calls("mem_free"), 1, "a trade at last");
+}
+
+#[test]
+fn nobody_waits_for_a_thread_that_grows_the_heap() {
+    let bench = ask(Tuning::default(), 1 << 30, |bench| {
+        std::mem::forget(bench.server.growing.lock());
+    });
+    assert_eq!(bench.reserved(), 600 * MIB);
+}
+
+#[test]
+fn the_driver_that_does_not_take_the_region_back_costs_nothing_but_the_trade() {
+    let bench = ask(Tuning::default(), 1 << 30, |bench| {
+        bench.model().state.lock().failures.push(("mem_free", CuResult(999)));
+    });
+    assert_eq!(bench.reserved(), 600 * MIB);
+}
+
+#[test]
+fn nothing_is_given_back_for_a_region_that_the_cap_has_no_room_for() {
+    let bench = Bench::new(2 << 30, 1 << 30);
+    bench.alloc(640 * MIB).unwrap();
+    let blocks = [200, 80, 40, 40].map(|mib| bench.alloc(mib * MIB).unwrap());
+    for block in blocks {
+        bench.free(block);
+    }
+    assert_eq!(bench.server.give_back(80 * MIB), 80 * MIB);
+    let outside = bench.server.books().account.reserve(40 * MIB);
+    bench.alloc(160 * MIB).unwrap();
+    assert_eq!(bench.reserved(), 920 * MIB);
+    drop(outside);
+}
