@@ -136,7 +136,9 @@ impl Player {
             if begun.is_some() {
                 return begun;
             }
-            if let Some(trade) = self.heap.trade(bytes, &mut self.purse) {
+            if let Some(trade) = self.heap.trade(bytes)
+                && self.heap.pay(&trade, &mut self.purse)
+            {
                 self.make(trade);
             }
         }

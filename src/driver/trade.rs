@@ -11,6 +11,11 @@ impl<G: Gpu> Server<G> {
         if self.fence.gate().capturing() || self.has_range() {
             return None;
         }
+        // Who finds another thread growing the heap does not wait for it: that is for those who find no memory.
+        let _turn = self.growing.try_lock()?;
+        let headroom = self.books.account.headroom();
+        let need = rounded.max(bytes);
+        self.locked().heap.trade(need)?;
         // The driver's free waits for the device. A trade saves memory, and no job is to wait for that.
         if !self.fence.is_idle() {
             let mut inner = self.locked();
@@ -18,13 +23,10 @@ impl<G: Gpu> Server<G> {
             inner.purse.put_off(served);
             return None;
         }
-        // Who finds another thread growing the heap does not wait for it: that is for those who find no memory.
-        let _turn = self.growing.try_lock()?;
-        let headroom = self.books.account.headroom();
         let trade = {
             let mut inner = self.locked();
             let inner = &mut *inner;
-            inner.heap.trade(rounded.max(bytes), &mut inner.purse)?
+            inner.heap.trade(need).filter(|trade| inner.heap.pay(trade, &mut inner.purse))?
         };
         if trade.take > headroom + trade.give.map_or(0, |region| region.size) {
             return None;

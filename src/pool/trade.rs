@@ -75,11 +75,8 @@ impl Heap {
         worth && near_peak && self.gauges.idle >= need && purse.has_any(reserved.peak, self.clock)
     }
 
-    /// The trade by which a request of `need` bytes that only an idle region serves is to be answered, if any. It is paid for.
-    pub fn trade(&self, need: u64, purse: &mut Purse) -> Option<Trade> {
-        if !self.may_trade(need, purse) {
-            return None;
-        }
+    /// The trade by which a request of `need` bytes that only an idle region serves may be answered, if any.
+    pub fn trade(&self, need: u64) -> Option<Trade> {
         let reserved = self.gauges.reserved;
         let mut idle = Vec::new();
         self.idle_regions(&mut idle);
@@ -93,7 +90,12 @@ impl Heap {
             let enough = idle.into_iter().filter(|region| region.size >= excess);
             give = Some(enough.min_by_key(|region| (region.size, region.addr))?);
         }
-        let cost = CALLS + give.map_or(0, |region| region.size);
-        purse.pay(cost, reserved.peak, self.clock).then_some(Trade { give, take })
+        Some(Trade { give, take })
+    }
+
+    /// Pays for a trade, if the purse has as much as that.
+    pub fn pay(&self, trade: &Trade, purse: &mut Purse) -> bool {
+        let cost = CALLS + trade.give.map_or(0, |region| region.size);
+        purse.pay(cost, self.gauges.reserved.peak, self.clock)
     }
 }

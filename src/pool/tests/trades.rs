@@ -62,6 +62,12 @@ fn at_its_peak() -> Heap {
     heap
 }
 
+/// The trade for so many MiB, if it is made.
+fn make(heap: &Heap, mib: u64, purse: &mut Purse) -> Option<Trade> {
+    let trade = heap.may_trade(mib * MIB, purse).then(|| heap.trade(mib * MIB)).flatten();
+    trade.filter(|trade| heap.pay(trade, purse))
+}
+
 fn given(trade: &Trade) -> Option<u64> {
     trade.give.map(|region| region.addr)
 }
@@ -69,7 +75,7 @@ fn given(trade: &Trade) -> Option<u64> {
 #[test]
 fn a_trade_gives_the_smallest_region_that_keeps_the_mark_and_takes_what_is_needed() {
     for (need, gives) in [(150, SECOND), (101, SECOND), (60, THIRD)] {
-        let trade = at_its_peak().trade(need * MIB, &mut Purse::default()).expect("a trade");
+        let trade = make(&at_its_peak(), need, &mut Purse::default()).expect("a trade");
         assert_eq!(given(&trade), Some(gives), "for {need} MiB");
         assert_eq!(trade.take, need.next_multiple_of(2) * MIB);
     }
@@ -79,9 +85,9 @@ fn a_trade_gives_the_smallest_region_that_keeps_the_mark_and_takes_what_is_neede
 fn below_the_mark_nothing_need_be_given() {
     let mut heap = at_its_peak();
     heap.take_region(THIRD).unwrap();
-    let trade = heap.trade(100 * MIB, &mut Purse::default()).expect("a trade");
+    let trade = make(&heap, 100, &mut Purse::default()).expect("a trade");
     assert_eq!((given(&trade), trade.take), (None, 100 * MIB));
-    let trade = heap.trade(102 * MIB, &mut Purse::default()).expect("a trade");
+    let trade = make(&heap, 102, &mut Purse::default()).expect("a trade");
     assert_eq!(given(&trade), Some(SECOND), "2 MiB are missing");
 }
 
@@ -89,26 +95,26 @@ fn below_the_mark_nothing_need_be_given() {
 fn no_trade_is_made_that_is_not_worth_it() {
     let heap = at_its_peak();
     let purse = &mut Purse::default();
-    assert_eq!(heap.trade(15 * MIB, purse), None, "too small");
-    assert_eq!(heap.trade(201 * MIB, purse), None, "no idle region would be cut");
-    assert!(heap.trade(16 * MIB, purse).is_some());
+    assert_eq!(make(&heap, 15, purse), None, "too small");
+    assert_eq!(make(&heap, 201, purse), None, "no idle region would be cut");
+    assert!(make(&heap, 16, purse).is_some());
 
     let (mut heap, index) = super::heap();
     assert!(heap.add_region(FIRST, 400 * MIB) && heap.add_region(SECOND, 200 * MIB));
     let first = take(&mut heap, 400, Fit::Any).unwrap();
     free(&mut heap, index, first, 0);
     let purse = &mut Purse::default();
-    assert_eq!(heap.trade(150 * MIB, purse), None, "far from the peak");
+    assert_eq!(make(&heap, 150, purse), None, "far from the peak");
     take(&mut heap, 200, Fit::Any).unwrap();
-    assert_eq!(heap.trade(119 * MIB, purse), None, "a MiB below the share of it that is near");
-    assert!(heap.trade(120 * MIB, purse).is_some());
+    assert_eq!(make(&heap, 119, purse), None, "a MiB below the share of it that is near");
+    assert!(make(&heap, 120, purse).is_some());
 }
 
 #[test]
 fn trades_are_paid_for_with_what_requests_have_earned() {
     let mut heap = at_its_peak();
     let purse = &mut Purse::default();
-    let mut trades = |heap: &Heap| (0..100).take_while(|_| heap.trade(60 * MIB, purse).is_some()).count();
+    let mut trades = |heap: &Heap| (0..100).take_while(|_| make(heap, 60, purse).is_some()).count();
     // Each costs the 100 MiB given back and two calls, of what the mark was worth from the start.
     assert_eq!(trades(&heap), 2);
     let serve = |heap: &mut Heap, requests: u64| {
