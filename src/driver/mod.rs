@@ -12,7 +12,9 @@
 //! | `patience.rs` | how long growth may wait for an idle device |
 //! | `members.rs` | which contexts that concerns |
 //! | `hits.rs` | what the calling thread's cache serves and takes back, without a lock |
-//! | `server.rs` | one context's pool: the locked way in and out, and what is asked of it |
+//! | `large.rs` | what is too large for that: one pass under the heap's lock |
+//! | `trade.rs` | an idle region for one of the size that is asked for |
+//! | `server.rs`, `inner.rs` | one context's pool: the locked way in and out, and what is asked of it; what the lock guards |
 //! | `figures.rs` | what a pool tells a report |
 //! | `chronicle.rs` | what goes into the history |
 //! | `survey.rs` | how a heap's memory lies, drawn and measured |
