@@ -6,8 +6,11 @@ use crate::stats::{Counts, SizeHistogram};
 
 /// Frees after which the current epoch is sealed even if nobody has missed.
 pub(super) const FREES_PER_SEAL: u32 = 32;
-/// Allocations between two looks at the sealed epochs while nothing is missed.
-pub(super) const ALLOCS_PER_POLL: u32 = 64;
+/// Allocations between two that see to what is nobody's task: they leave figures for those who watch, and one in so many of them asks
+/// about the sealed epochs.
+pub(super) const ALLOCS_PER_PASS: u32 = 16;
+pub(super) const PASSES_PER_POLL: u32 = 4;
+
 /// The heap's state at its high-water mark.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PeakMoment {
@@ -20,7 +23,8 @@ pub struct PeakMoment {
 pub(super) struct Inner {
     pub heap: Heap,
     pub seen_retired: Epoch,
-    pub allocs_to_poll: u32,
+    pub allocs_to_pass: u32,
+    pub passes: u32,
     pub frees_to_seal: u32,
     /// Requests served before the last wait.
     pub served_at_barrier: u64,
@@ -48,7 +52,8 @@ impl Inner {
         Inner {
             heap: Heap::new(caches.owner(), caches.index(), rules),
             seen_retired: 0,
-            allocs_to_poll: ALLOCS_PER_POLL,
+            allocs_to_pass: ALLOCS_PER_PASS,
+            passes: 0,
             frees_to_seal: FREES_PER_SEAL,
             served_at_barrier: 0,
             served_at_question: 0,
@@ -71,7 +76,7 @@ impl Inner {
         self.counts.alloc += 1;
         self.counts.cache_hit += u64::from(hit);
         self.histogram.record(bytes);
-        self.allocs_to_poll = self.allocs_to_poll.saturating_sub(1);
+        self.allocs_to_pass = self.allocs_to_pass.saturating_sub(1);
     }
 
     /// Whether `every` requests have been served since this was last true for the same `moment`.

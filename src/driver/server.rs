@@ -9,7 +9,7 @@ use super::backing::Backing;
 use super::books::{Change, DeviceBooks};
 use super::fence::Fence;
 use super::glance::Glance;
-use super::inner::{ALLOCS_PER_POLL, FREES_PER_SEAL, Inner};
+use super::inner::{ALLOCS_PER_PASS, FREES_PER_SEAL, Inner, PASSES_PER_POLL};
 use super::patience::Patience;
 use super::{Ctx, CuResult, Gpu, is_sticky};
 use crate::policy::Rounding;
@@ -162,13 +162,14 @@ impl<G: Gpu> Server<G> {
 
     /// Once in so many allocations asks about sealed epochs, and lets those who watch know how things stand.
     pub(super) fn pass_by(&self, mut inner: MutexGuard<'_, Inner>) {
-        if inner.allocs_to_poll != 0 {
+        if inner.allocs_to_pass != 0 {
             return;
         }
-        inner.allocs_to_poll = ALLOCS_PER_POLL;
-        let pending = inner.heap.newest_pending().is_some();
+        inner.allocs_to_pass = ALLOCS_PER_PASS;
+        inner.passes = inner.passes.wrapping_add(1);
+        let due = inner.passes.is_multiple_of(PASSES_PER_POLL) && inner.heap.newest_pending().is_some();
         drop(inner);
-        if pending {
+        if due {
             self.fence.poll();
         }
         self.note_in_passing();

@@ -143,7 +143,7 @@ impl Heap {
     /// The clean block of the best fit for a request of `need` bytes above the slabs' sizes, a multiple of 512; everything that
     /// is over has been retired.
     pub fn best(&self, need: u64) -> Option<Best> {
-        self.as_best(self.bins.pick(self.arena, need, self.limit(need, Fit::Any))?)
+        self.bins.pick(self.arena, need, self.limit(need, Fit::Any)).map(|id| self.as_best(id))
     }
 
     /// The clean block that serves such a request if its best fit, where that is known to be `best`, is not tight.
@@ -151,11 +151,11 @@ impl Heap {
         if best.is_some() && self.gauges.idle < need {
             return best;
         }
-        self.as_best(self.choose(need, fit)?)
+        self.choose(need, fit).map(|id| self.as_best(id))
     }
 
-    fn as_best(&self, id: Id) -> Option<Best> {
-        Some(Best { id, size: self.arena.get(id).size() })
+    fn as_best(&self, id: Id) -> Best {
+        Best { id, size: self.arena.get(id).size() }
     }
 
     /// Serves the request with what was found for it, since when nothing else has happened: the address.
