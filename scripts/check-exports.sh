@@ -54,7 +54,12 @@ check() {
         readelf --wide --syms "$library" | grep -Eo "$TOOL_ONLY" | sort | uniq -c >&2
         return 1
     fi
-    local versions
+    local versions thread_local
+    thread_local=$(readelf --wide --program-headers "$library" | awk '$1 == "TLS" { print $6 }')
+    if [[ -n $thread_local && $((thread_local)) -gt 1024 ]]; then
+        echo "$library: $((thread_local)) bytes of thread-local storage, more than 1024: loaded late, it may find no room" >&2
+        return 1
+    fi
     versions=$(readelf --wide --version-info "$library" | grep -oE 'GLIBC_(PRIVATE|[0-9.]+)' | sort -u)
     if grep -q PRIVATE <<<"$versions"; then
         echo "$library: uses GLIBC_PRIVATE" >&2

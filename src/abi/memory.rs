@@ -90,7 +90,7 @@ pub unsafe fn free(thread: &Thread, address: DevicePtr) -> CuResult {
 /// blocks of the region. After an internal fault the pool's own state is not trusted, and its memory stays where it is.
 #[inline(always)]
 pub fn free_or(thread: &Thread, address: DevicePtr, call: impl FnOnce(DevicePtr) -> CuResult) -> CuResult {
-    if process::is_degraded() && contexts::index().owner_of(address).is_some() {
+    if process::is_degraded() && shield(|| contexts::index().owner_of(address)) != Some(None) {
         return CuResult::SUCCESS;
     }
     let given = shield(|| give(thread, address));
@@ -246,16 +246,21 @@ pub fn counted_as(
 /// Frees memory outside the pool by `call`. It leaves the books before the call, so that the address can come back at
 /// once, and returns to them if the call fails. A graph's memory stays: the driver keeps it for the next run.
 pub fn released(key: u64, call: impl FnOnce() -> CuResult) -> CuResult {
-    let entry = LEDGER.remove_unless(key, ExternalKind::Graph);
-    let sample = entry.filter(|_| sites::is_on()).and_then(|_| sites::freed(key));
+    // Not around the call: a fault of ours must not make it twice.
+    let taken = shield(|| {
+        let entry = LEDGER.remove_unless(key, ExternalKind::Graph)?;
+        Some((entry, if sites::is_on() { sites::freed(key) } else { None }))
+    });
     let result = call();
-    if let Some(entry) = entry {
-        if result == CuResult::SUCCESS {
-            give_up(entry);
-        } else {
-            write_down(key, entry);
-            sites::not_freed(key, sample);
-        }
+    if let Some((entry, sample)) = taken.flatten() {
+        shield(|| {
+            if result == CuResult::SUCCESS {
+                give_up(entry);
+            } else {
+                write_down(key, entry);
+                sites::not_freed(key, sample);
+            }
+        });
     }
     result
 }

@@ -10,7 +10,7 @@ use crate::stats::{Counts, SizeHistogram};
 use crate::sync::patiently;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Figures that a pool leaves behind whenever it polls or seals, and whenever it grows or shrinks. Threads' caches serve
+/// Figures that a pool leaves behind once in so many calls, and whenever it grows or shrinks. Threads' caches serve
 /// without it: what they have counted is in what is left, and they have it left once in so many frees.
 #[derive(Debug, Default)]
 pub struct Glance {

@@ -109,7 +109,10 @@ impl<G: Gpu> Server<G> {
                 return (inner, Found::Served(address));
             }
             self.catch_up(&mut inner);
-            loose = None;
+            loose = inner.heap.best(need);
+            if let Some(best) = loose.filter(|best| best.is_tight(need)) {
+                return (inner, Found::Clean(best));
+            }
         }
         let found = inner.heap.choice(need, Fit::Any, loose).map_or(Found::Loose(None), Found::Clean);
         (inner, found)

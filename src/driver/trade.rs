@@ -1,9 +1,10 @@
 //! Makes the trades that the pool decides on: see `pool/trade.rs`.
 
-use super::Gpu;
 use super::backing::Grow;
+use super::inner::Inner;
 use super::server::Server;
-use crate::pool::Cache;
+use super::{Gpu, real};
+use crate::pool::{Cache, Fit, Trade};
 
 impl<G: Gpu> Server<G> {
     /// Serves a request for which an idle region would have to be cut from a region of its own, if that is to be.
@@ -13,29 +14,49 @@ impl<G: Gpu> Server<G> {
         }
         // Who finds another thread growing the heap does not wait for it: that is for those who find no memory.
         let _turn = self.growing.try_lock()?;
-        let headroom = self.books.account.headroom();
         let need = rounded.max(bytes);
-        self.locked().heap.trade(need)?;
+        {
+            let mut inner = self.locked();
+            let trade = inner.heap.trade(need)?;
+            if !self.has_room(&trade) || !inner.heap.can_pay(&trade, &inner.purse) {
+                return self.put_off(&mut inner);
+            }
+        }
         // The driver's free waits for the device. A trade saves memory, and no job is to wait for that.
         if !self.fence.is_idle() {
-            let mut inner = self.locked();
-            let served = inner.heap.clock();
-            inner.purse.put_off(served);
-            return None;
+            return self.put_off(&mut self.locked());
         }
         let trade = {
             let mut inner = self.locked();
+            self.catch_up(&mut inner);
+            // What was pending is clean now: perhaps no idle region has to be cut any more.
+            if inner.heap.best(need).is_some_and(|best| best.is_tight(need))
+                || inner.heap.choice(need, Fit::Begun, None).is_some()
+            {
+                return None;
+            }
             let inner = &mut *inner;
-            inner.heap.trade(need).filter(|trade| inner.heap.pay(trade, &mut inner.purse))?
+            let trade = inner.heap.trade(need).filter(|trade| self.has_room(trade))?;
+            inner.heap.pay(&trade, &mut inner.purse).then_some(trade)?
         };
-        if trade.take > headroom + trade.give.map_or(0, |region| region.size) {
-            return None;
-        }
         if let Some(region) = trade.give
             && self.return_region(&region) == 0
         {
             return None;
         }
         self.grow_and_take(cache, bytes, rounded, Grow::Least).ok()
+    }
+
+    /// Whether cap and driver have room for what is taken beside what is given: who gives first, and then finds that others have
+    /// taken the room, has made memory in hand into none.
+    fn has_room(&self, trade: &Trade) -> bool {
+        trade.take <= self.books.account.headroom()
+            && real::driver_free(self.books.device).is_none_or(|free| trade.take <= free)
+    }
+
+    fn put_off(&self, inner: &mut Inner) -> Option<u64> {
+        let served = inner.heap.clock();
+        inner.purse.put_off(served);
+        None
     }
 }

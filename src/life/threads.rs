@@ -20,9 +20,12 @@ pub fn start() {
         // SAFETY: writes to our local; the library is never unloaded, so the function stays where it is.
         (unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) } == 0).then_some(key)
     });
-    if key.is_some() {
-        local::notice_ends_by(notice);
+    if key.is_none() {
+        tracing::warn!(
+            "the process has no thread-specific key left: ends of threads are noticed by Rust's means"
+        );
     }
+    local::notice_ends_by(notice);
 }
 
 /// Sees to it that the calling thread's end is noticed.
@@ -30,6 +33,21 @@ pub fn notice() {
     if let Some(Some(key)) = KEY.get() {
         // SAFETY: a key that was created, and any value but null.
         unsafe { libc::pthread_setspecific(*key, std::ptr::from_ref(&KEY).cast()) };
+    } else {
+        thread_local! {
+            static ENDS: Ends = const { Ends };
+        }
+        ENDS.try_with(|_| ()).unwrap_or_default();
+    }
+}
+
+/// What stands in where there is no key: it ends with the thread, unless that holds up a constructor.
+struct Ends;
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        captures::thread_ended();
+        thread::with(Thread::leave);
     }
 }
 

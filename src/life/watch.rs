@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Between two writings, in nanoseconds.
 const INTERVAL: u64 = 5_000_000_000;
 
-/// When the file was last written, and what the device held that was the occasion.
+/// When the file was last written, and what each device held then.
 static WRITTEN: AtomicU64 = AtomicU64::new(0);
-static TOLD: AtomicU64 = AtomicU64::new(0);
+static TOLD: [AtomicU64; contexts::DEVICES] = [const { AtomicU64::new(0) }; contexts::DEVICES];
 /// What must be held beyond a quarter more than was told, in bytes, to be told at once: a program may take all its memory
 /// within moments and make no call after that.
 const NEWS: u64 = 64 << 20;
@@ -31,9 +31,9 @@ static ALARMS: OnceLock<String> = OnceLock::new();
 
 /// Between two readings for alarms, but for those after a change of what is held.
 const READING: u64 = 10_000_000;
-/// When the last was taken, of any device, and what it said was held.
+/// When the last was taken, of any device, and what the last of each device said was held.
 static READ: AtomicU64 = AtomicU64::new(0);
-static HELD: AtomicU64 = AtomicU64::new(0);
+static HELD: [AtomicU64; contexts::DEVICES] = [const { AtomicU64::new(0) }; contexts::DEVICES];
 /// A rise of this part of the cap since then is not left for the next: memory outside the pool may come all in one call, after
 /// which the program makes none.
 const RISE: u64 = 64;
@@ -47,27 +47,32 @@ static COMMANDS: Mutex<Budget> = Mutex::new(Budget::new());
 pub fn look(books: &DeviceBooks, now: u64, held: bool) {
     let Some(conf) = process::conf() else { return };
     if !conf.alert().is_empty() && (held || is_due(books, now)) {
-        READ.store(now, Ordering::Relaxed);
-        HELD.store(books.account.in_use(), Ordering::Relaxed);
         judge(conf, books, now, held);
     }
     if conf.prom().is_some() {
         let (last, told, holds) =
-            (WRITTEN.load(Ordering::Relaxed), TOLD.load(Ordering::Relaxed), books.account.in_use());
+            (WRITTEN.load(Ordering::Relaxed), of(&TOLD, books.device), books.account.in_use());
         let due = last == 0 || now.wrapping_sub(last) >= INTERVAL || holds > told + told / 4 + NEWS;
         // One thread writes it.
         if due
             && WRITTEN.compare_exchange(last, now, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             && write_now(now)
         {
-            TOLD.store(holds, Ordering::Relaxed);
+            for (device, told) in TOLD.iter().enumerate() {
+                let holds = contexts::known_books(device as u32).map_or(0, |books| books.account.in_use());
+                told.store(holds, Ordering::Relaxed);
+            }
         }
     }
 }
 
+fn of(figures: &[AtomicU64], device: u32) -> u64 {
+    figures.get(device as usize).map_or(0, |figure| figure.load(Ordering::Relaxed))
+}
+
 /// Whether it is time for a reading although no pool has changed.
 fn is_due(books: &DeviceBooks, now: u64) -> bool {
-    let risen = books.account.in_use().saturating_sub(HELD.load(Ordering::Relaxed));
+    let risen = books.account.in_use().saturating_sub(of(&HELD, books.device));
     now.wrapping_sub(READ.load(Ordering::Relaxed)) >= READING || risen > books.account.limit_bytes() / RISE
 }
 
@@ -75,6 +80,10 @@ fn is_due(books: &DeviceBooks, now: u64) -> bool {
 #[cold]
 fn judge(conf: &Conf, books: &DeviceBooks, now: u64, held: bool) {
     let Some(mut watches) = WATCHES.try_lock() else { return };
+    READ.store(now, Ordering::Relaxed);
+    if let Some(figure) = HELD.get(books.device as usize) {
+        figure.store(books.account.in_use(), Ordering::Relaxed);
+    }
     let mut reading = Reading {
         reserved: books.account.reserved().current,
         external: books.account.external().current,

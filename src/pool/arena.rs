@@ -10,9 +10,11 @@ use std::sync::OnceLock;
 #[cfg(not(loom))]
 use zerocopy::FromBytes;
 
-/// Records of the process: 2 GiB of addresses, of which the system backs what has been used. Where it does not give so many, half
-/// as many, and so on.
-const RECORDS: usize = if cfg!(any(test, fuzzing, loom)) { 1 << 20 } else { 1 << 25 };
+/// Records of the process: 512 MiB of addresses, of which the system backs what has been used. Where it does not have several times
+/// that, half as many, and so on.
+const RECORDS: usize = if cfg!(any(test, fuzzing, loom)) { 1 << 20 } else { 1 << 23 };
+/// What must be left of the process's addresses, in reservations like that: the program has a use for them, too.
+const LEFT: usize = 3;
 /// Records that a heap takes at once.
 const BATCH: u32 = 64;
 
@@ -134,7 +136,9 @@ fn reserve_by(map: impl Fn(usize) -> Option<&'static [Record]>) -> &'static [Rec
 /// Only addresses: what is never touched costs nothing, unless the system is strict about promises.
 #[cfg(not(loom))]
 fn map(records: usize) -> Option<&'static [Record]> {
-    let mapping = memmap2::MmapOptions::new().len(records * size_of::<Record>()).no_reserve_swap().map_anon();
+    let mapping = |len: usize| memmap2::MmapOptions::new().len(len).no_reserve_swap().map_anon();
+    let bytes = records * size_of::<Record>();
+    let (mapping, _left) = (mapping(bytes), mapping(LEFT * bytes).ok()?);
     <[Record]>::mut_from_bytes(&mut Box::leak(Box::new(mapping.ok()?))[..]).ok().map(|records| &*records)
 }
 

@@ -110,8 +110,8 @@ impl Caches {
         slot.get().map(|cache| &**cache)
     }
 
-    /// After a free of `size` bytes, at most [`CACHED_MAX`](super::CACHED_MAX), found no room in its ring: the older half of the
-    /// ring goes to the depot. What finds no room there is the caller's to bring to [`Heap::take_batch`]. By the cache's
+    /// After a free of `size` bytes, at most [`CACHED_MAX`](super::CACHED_MAX), found no room in its ring: the oldest half of the
+    /// ring, or a batch of it, goes to the depot. What finds no room there is the caller's to bring to [`Heap::take_batch`]. By the cache's
     /// thread, without the heap's lock.
     pub fn relieve(&self, cache: &Cache, size: u64) -> Option<Batch> {
         let (ring, cells) = cache.crowded(size)?;
@@ -125,7 +125,13 @@ impl Caches {
     /// The same with all that waits in the ring for requests of `need` bytes, so that others may take its place.
     pub fn vacate(&self, cache: &Cache, need: u64) -> Option<Batch> {
         let (ring, _) = cache.ring_for(need)?;
-        self.deposit(cache, ring, u32::MAX)
+        while cache.holds(ring) > 0 {
+            let back = self.deposit(cache, ring, u32::MAX);
+            if back.is_some() {
+                return back;
+            }
+        }
+        None
     }
 
     fn deposit(&self, cache: &Cache, ring: usize, cells: u32) -> Option<Batch> {

@@ -2,6 +2,7 @@
 
 use super::arena::Arena;
 use super::bins::Bins;
+use super::choice;
 use super::classes::{CLASSES, SMALL_MAX, class_of};
 use super::gauges::Gauges;
 use super::index::{Claim, Claimed, Index};
@@ -45,25 +46,6 @@ pub enum Fit {
     Begun,
     /// Any clean memory.
     Any,
-}
-
-/// Bytes from which on a block is no tight fit.
-fn tight(need: u64) -> u64 {
-    need.saturating_add(need / 8 + 1)
-}
-
-/// A clean block that would serve a request.
-#[derive(Clone, Copy, Debug)]
-pub struct Best {
-    id: Id,
-    size: u64,
-}
-
-impl Best {
-    /// Whether it is one for [`Fit::Tight`].
-    pub fn is_tight(&self, need: u64) -> bool {
-        self.size < tight(need)
-    }
 }
 
 /// Blocks that the program holds, free blocks, and the regions that they tile. Not thread-safe by itself: the caller
@@ -140,34 +122,10 @@ impl Heap {
         Some(addr)
     }
 
-    /// The clean block of the best fit for a request of `need` bytes above the slabs' sizes, a multiple of 512; everything that
-    /// is over has been retired.
-    pub fn best(&self, need: u64) -> Option<Best> {
-        self.bins.pick(self.arena, need, self.limit(need, Fit::Any)).map(|id| self.as_best(id))
-    }
-
-    /// The clean block that serves such a request if its best fit, where that is known to be `best`, is not tight.
-    pub fn choice(&self, need: u64, fit: Fit, best: Option<Best>) -> Option<Best> {
-        if best.is_some() && self.gauges.idle < need {
-            return best;
-        }
-        self.choose(need, fit).map(|id| self.as_best(id))
-    }
-
-    fn as_best(&self, id: Id) -> Best {
-        Best { id, size: self.arena.get(id).size() }
-    }
-
-    /// Serves the request with what was found for it, since when nothing else has happened: the address.
-    pub fn take_best(&mut self, best: Best, need: u64, requested: u64) -> u64 {
-        self.clock += 1;
-        self.take_block(best.id, best.size, need, requested)
-    }
-
     /// Bytes from which on a block is too large for a request of `need`.
     pub(super) fn limit(&self, need: u64, fit: Fit) -> u64 {
         let tight = match fit {
-            Fit::Tight => tight(need),
+            Fit::Tight => choice::tight(need),
             Fit::Begun | Fit::Any => u64::MAX,
         };
         let rule = if need >= self.rules.max_split {
@@ -191,7 +149,7 @@ impl Heap {
     }
 
     /// Makes `need` bytes of the binned block `id` of `size` bytes a live block.
-    fn take_block(&mut self, id: Id, size: u64, need: u64, requested: u64) -> u64 {
+    pub(super) fn take_block(&mut self, id: Id, size: u64, need: u64, requested: u64) -> u64 {
         let mut taken = NONE;
         if size > need && need < self.rules.max_split {
             taken = self.cut(id, size, need).unwrap_or(NONE);

@@ -63,10 +63,11 @@ mod view;
 
 pub use cache::{CACHED_MAX, Cache, Popped};
 pub use caches::{Caches, Drain, cached_need};
+pub use choice::Best;
 pub use classes::{GRANULE, SMALL_MAX};
 pub use depot::Batch;
 pub use gauges::{Gauge, Usage};
-pub use heap::{Best, Fit, Heap, Rules};
+pub use heap::{Fit, Heap, Rules};
 pub use index::{ADDRESS_BITS, Claim, Claimed, Index};
 pub use kept::{Freed, Kept};
 pub use range::{Piece, RangeUsage};

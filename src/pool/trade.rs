@@ -24,7 +24,7 @@ const CALLS: u64 = 192 << 20;
 /// What a request earns, in bytes given back, each of which takes the driver 0.35 ps.
 const EARNED: u64 = 96 << 10;
 
-/// Requests served before a busy device is asked again.
+/// Requests served before a trade is thought of again.
 const PUT_OFF: u64 = 64;
 
 /// What a heap may spend on trades.
@@ -36,24 +36,24 @@ pub struct Purse {
 }
 
 impl Purse {
-    /// No trade is thought of for a while: the device was busy.
+    /// No trade is thought of for a while: the device was busy, or there was no room, or too little in the purse.
     pub fn put_off(&mut self, served: u64) {
         self.put_off = served + PUT_OFF;
     }
 
     /// Whether it has as much as the cheapest trade costs.
     fn has_any(&self, most: u64, served: u64) -> bool {
-        served >= self.put_off
-            && self.spent.saturating_add(CALLS) <= served.saturating_mul(EARNED).saturating_add(most)
+        served >= self.put_off && CALLS <= self.has(most, served)
     }
 
-    /// Pays `cost` if `served` requests have earned it; a purse has never more than `most` in it, and that from the start.
-    fn pay(&mut self, cost: u64, most: u64, served: u64) -> bool {
+    /// What `served` requests have earned: a purse has never more than `most` in it, and that from the start.
+    fn has(&self, most: u64, served: u64) -> u64 {
         let earned = served.saturating_mul(EARNED);
-        self.spent = self.spent.max(earned);
-        let pays = self.spent.saturating_add(cost) <= earned.saturating_add(most);
-        self.spent += if pays { cost } else { 0 };
-        pays
+        earned.saturating_add(most).saturating_sub(self.spent.max(earned))
+    }
+
+    fn pay(&mut self, cost: u64, served: u64) {
+        self.spent = self.spent.max(served.saturating_mul(EARNED)) + cost;
     }
 }
 
@@ -64,6 +64,12 @@ pub struct Trade {
     pub give: Option<Idle>,
     /// Bytes of the region to take.
     pub take: u64,
+}
+
+impl Trade {
+    fn cost(&self) -> u64 {
+        CALLS + self.give.map_or(0, |region| region.size)
+    }
 }
 
 impl Heap {
@@ -93,9 +99,17 @@ impl Heap {
         Some(Trade { give, take })
     }
 
+    /// Whether the purse has as much as a trade costs.
+    pub fn can_pay(&self, trade: &Trade, purse: &Purse) -> bool {
+        trade.cost() <= purse.has(self.gauges.reserved.peak, self.clock)
+    }
+
     /// Pays for a trade, if the purse has as much as that.
     pub fn pay(&self, trade: &Trade, purse: &mut Purse) -> bool {
-        let cost = CALLS + trade.give.map_or(0, |region| region.size);
-        purse.pay(cost, self.gauges.reserved.peak, self.clock)
+        let pays = self.can_pay(trade, purse);
+        if pays {
+            purse.pay(trade.cost(), self.clock);
+        }
+        pays
     }
 }

@@ -159,6 +159,8 @@ def arguments(words):
             settings[list(settings)[-1]][name] = value
         else:
             settings[name] = {}
+    if options["--pieces"] > options["--turns"]:
+        sys.exit(f"turns.py: {options['--pieces']} pieces need as many turns, not {options['--turns']}")
     return options, bounds, settings, command
 
 

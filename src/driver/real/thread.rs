@@ -3,8 +3,8 @@
 //! A shared library finds its threads' variables by a call into the dynamic linker, which costs a hit a tenth of its time,
 //! because it might be loaded late and in any order. This one is loaded with the program, so its variables can lie where the program's do,
 //! at an offset from the thread pointer that is fixed once it is loaded (the *initial-exec* model of thread-local storage). Rust
-//! has no stable way to ask for that; the assembler has. Loaded late it works as well, as long as the C library has that little room left over,
-//! of which it keeps more than a kilobyte.
+//! has no stable way to ask for that; the assembler has. Loaded late it works as well, as long as all thread-local storage
+//! of the library, less than a kilobyte (`scripts/check-exports.sh`), finds room in what the C library keeps for that, which is more.
 
 pub use here::with;
 

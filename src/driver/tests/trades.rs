@@ -20,12 +20,17 @@ fn a_region_of_the_right_size_takes_the_place_of_one_that_would_be_cut() {
     assert_eq!(bench.reserved(), 500 * MIB);
     assert_eq!(bench.model().calls("mem_free"), 1);
     let bench = ask(Tuning::default(), 600 * MIB, |_| ());
-    assert_eq!(bench.reserved(), 500 * MIB, "under a cap that is reached");
+    assert_eq!(
+        bench.reserved(),
+        600 * MIB,
+        "nothing is given where another could take the room under the cap"
+    );
+    assert_eq!(bench.model().calls("mem_free"), 0);
 }
 
 #[test]
 fn a_busy_device_is_not_waited_for_nor_asked_again_soon() {
-    let bench = ask(Tuning::default(), 1 << 30, |bench| {
+    let bench = ask(Tuning::default(), 3 << 29, |bench| {
         bench.model().submit();
     });
     assert_eq!(bench.reserved(), 600 * MIB, "cut");
@@ -78,4 +83,39 @@ fn nothing_is_given_back_for_a_region_that_the_cap_has_no_room_for() {
     bench.alloc(160 * MIB).unwrap();
     assert_eq!(bench.reserved(), 920 * MIB);
     drop(outside);
+}
+
+#[test]
+fn a_region_that_is_only_pending_is_not_traded_for_one_like_it() {
+    let bench = Bench::new(8 << 30, 4 << 30);
+    bench.alloc(1000 * MIB).unwrap();
+    let [larger, block] = [200, 100].map(|mib| bench.alloc(mib * MIB).unwrap());
+    bench.free(larger);
+    assert!(bench.fence.complete_all());
+    bench.free(block);
+    let calls = |bench: &Bench| (bench.model().calls("mem_alloc"), bench.model().calls("mem_free"));
+    let before = calls(&bench);
+    for _ in 0..3 {
+        let again = bench.alloc(100 * MIB).unwrap();
+        assert_eq!(again, block);
+        bench.free(again);
+    }
+    assert_eq!(calls(&bench), before);
+}
+
+#[test]
+fn nothing_is_asked_for_a_trade_that_cannot_be_paid_for() {
+    let bench = Bench::new(4 << 30, 2 << 30);
+    bench.alloc(150 * MIB).unwrap();
+    let block = bench.alloc(150 * MIB).unwrap();
+    bench.free(block);
+    assert!(bench.fence.complete_all());
+    let before = bench.model().calls("record");
+    for _ in 0..20 {
+        let block = bench.alloc(100 * MIB).unwrap();
+        bench.free(block);
+        bench.fence.complete_all();
+    }
+    assert!(bench.model().calls("record") - before <= 2, "{}", bench.model().calls("record") - before);
+    assert_eq!(bench.model().calls("mem_free"), 0);
 }

@@ -1,4 +1,5 @@
-//! Growth that waits for the device, so that idle regions can go back first.
+//! Growth that waits for the device, so that idle regions can go back first; and what neither a device that lags nor blocks that come
+//! back at the same address may change.
 
 use super::*;
 use std::time::{Duration, Instant};
@@ -45,4 +46,39 @@ fn a_device_that_never_catches_up_is_waited_for_twice() {
     bench.alloc(96 * MIB).unwrap();
     assert_eq!(bench.reserved(), 352 * MIB);
     assert_eq!(bench.model().calls("mem_free"), 0, "the driver's free would have waited for ever");
+}
+
+#[test]
+fn no_two_allocations_have_the_same_number() {
+    let bench = Bench::new(2 << 30, 1 << 30);
+    let serial = |address: u64| bench.server.with_heap(|heap| heap.find(address).unwrap().serial);
+    let mut seen = std::collections::HashSet::new();
+    for round in 0..8 {
+        // By way of a search, of a growth, and of the caches.
+        for bytes in [8 * MIB, (8 + round) * MIB, 512, 8 * MIB] {
+            let block = bench.alloc(bytes).unwrap();
+            assert!(seen.insert(serial(block)), "{bytes} in round {round}");
+            bench.free(block);
+            assert!(bench.fence.complete_all());
+        }
+    }
+}
+
+#[test]
+fn a_device_that_lags_leaves_the_smallest_classes_their_caches() {
+    for size in [512_u64, 2048, 2560] {
+        let bench = Bench::new(2 << 30, 1 << 30);
+        let blocks: Vec<u64> = (0..128).map(|_| bench.alloc(size).unwrap()).collect();
+        bench.model().submit();
+        for block in blocks {
+            bench.free(block);
+        }
+        bench.model().submit();
+        let before = bench.server.caches.allocs();
+        for _ in 0..400 {
+            bench.alloc(size).unwrap();
+        }
+        let served = bench.server.caches.allocs() - before;
+        assert!(served > 300, "{size}: {served} of 400 by the cache");
+    }
 }
