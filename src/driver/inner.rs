@@ -79,6 +79,12 @@ impl Inner {
         self.allocs_to_pass = self.allocs_to_pass.saturating_sub(1);
     }
 
+    /// No trade is thought of for a while.
+    pub fn put_off_trades(&mut self) {
+        let served = self.heap.clock();
+        self.purse.put_off(served);
+    }
+
     /// Whether `every` requests have been served since this was last true for the same `moment`.
     pub fn due(&mut self, every: u64, moment: impl FnOnce(&mut Inner) -> &mut u64) -> bool {
         let served = self.heap.clock();

@@ -1,7 +1,6 @@
 //! Makes the trades that the pool decides on: see `pool/trade.rs`.
 
 use super::backing::Grow;
-use super::inner::Inner;
 use super::server::Server;
 use super::{Gpu, real};
 use crate::pool::{Cache, Fit, Trade};
@@ -19,12 +18,14 @@ impl<G: Gpu> Server<G> {
             let mut inner = self.locked();
             let trade = inner.heap.trade(need)?;
             if !self.has_room(&trade) || !inner.heap.can_pay(&trade, &inner.purse) {
-                return self.put_off(&mut inner);
+                inner.put_off_trades();
+                return None;
             }
         }
         // The driver's free waits for the device. A trade saves memory, and no job is to wait for that.
         if !self.fence.is_idle() {
-            return self.put_off(&mut self.locked());
+            self.locked().put_off_trades();
+            return None;
         }
         let trade = {
             let mut inner = self.locked();
@@ -52,11 +53,5 @@ impl<G: Gpu> Server<G> {
     fn has_room(&self, trade: &Trade) -> bool {
         trade.take <= self.books.account.headroom()
             && real::driver_free(self.books.device).is_none_or(|free| trade.take <= free)
-    }
-
-    fn put_off(&self, inner: &mut Inner) -> Option<u64> {
-        let served = inner.heap.clock();
-        inner.purse.put_off(served);
-        None
     }
 }
