@@ -145,7 +145,11 @@ def limit(device=None):
 
 def set_limit(limit_bytes=None, device=None):
     """Changes the cap; None is the configured one, which is also the highest."""
-    return _do("set_limit", _device(device), _CONFIGURED if limit_bytes is None else int(limit_bytes))
+    limit_now = _CONFIGURED if limit_bytes is None else int(limit_bytes)
+    # ctypes takes what does not fit modulo 2**64, and the least negative number would be no cap at all.
+    if not 0 <= limit_now <= _CONFIGURED:
+        raise ValueError(f"gpucache.set_limit: {limit_bytes!r} is no number of bytes")
+    return _do("set_limit", _device(device), limit_now)
 
 
 def set_per_process_memory_fraction(fraction, device=None):
@@ -176,31 +180,29 @@ def report():
 
 
 def memory_stats(device=None):
-    """Figures of one device under torch.cuda.memory_stats' names, as far as they mean the same."""
+    """Figures of one device under torch.cuda.memory_stats' names, as far as they mean the same; 0 while it is not in use."""
     index = _device(device)
     devices = report().get("devices", [])
     if index == _CURRENT and len(devices) > 1:
         raise ValueError("gpucache: several devices are in use; name one")
-    found = [of for of in devices if of["ordinal"] == index or (index == _CURRENT and len(devices) == 1)]
-    if not found:
-        return {}
-    of, stats = found[0], {}
+    found = [of for of in devices if index in (of["ordinal"], _CURRENT)]
+    of, stats = found[0] if found else {}, {}
     peaks = {"allocated": max_memory_allocated, "reserved": max_memory_reserved, "requested": max_memory_requested}
     for name, peak in peaks.items():
-        gauge = of[name + "_bytes"]
+        gauge = of.get(name + "_bytes", {})
         key = name + "_bytes.all."
-        stats[key + "current"] = gauge["current"]
-        stats[key + "peak"] = peak(of["ordinal"])
-        stats[key + "allocated"] = gauge["total_allocated"]
-        stats[key + "freed"] = gauge["total_freed"]
-    counts = of["counts"]
-    stats["allocation.all.allocated"] = counts["alloc"]
-    stats["allocation.all.freed"] = counts["free"]
-    stats["allocation.all.current"] = counts["alloc"] - counts["free"]
-    stats["num_alloc_retries"] = counts["retry"]
-    stats["num_ooms"] = counts["oom"]
-    stats["num_device_alloc"] = counts["driver_alloc"]
-    stats["num_device_free"] = counts["driver_free"]
+        stats[key + "current"] = gauge.get("current", 0)
+        stats[key + "peak"] = peak(of["ordinal"]) if of else 0
+        stats[key + "allocated"] = gauge.get("total_allocated", 0)
+        stats[key + "freed"] = gauge.get("total_freed", 0)
+    counts = of.get("counts", {})
+    stats["allocation.all.allocated"] = counts.get("alloc", 0)
+    stats["allocation.all.freed"] = counts.get("free", 0)
+    stats["allocation.all.current"] = counts.get("alloc", 0) - counts.get("free", 0)
+    stats["num_alloc_retries"] = counts.get("retry", 0)
+    stats["num_ooms"] = counts.get("oom", 0)
+    stats["num_device_alloc"] = counts.get("driver_alloc", 0)
+    stats["num_device_free"] = counts.get("driver_free", 0)
     return stats
 
 

@@ -93,7 +93,9 @@ fn python_sees_what_there_is() {
     let lines = "
 MIB = 1 << 20
 assert gpucache.available() and gpucache.version().count('.') == 2
-assert gpucache.memory_allocated() == 0 and gpucache.report() == {} and gpucache.memory_stats() == {}
+assert gpucache.memory_allocated() == 0 and gpucache.report() == {}
+none = gpucache.memory_stats()
+assert none['num_device_alloc'] == 0 and none['allocated_bytes.all.peak'] == 0 and not any(none.values()), none
 assert gpucache.reset_peak_memory_stats() is False
 begin()
 p = alloc(10 * MIB)
@@ -109,6 +111,8 @@ with gpucache.phase('validation'):
 assert gpucache.max_memory_allocated() == 60 * MIB
 assert gpucache.reset_peak_memory_stats()
 stats = gpucache.memory_stats()
+assert stats.keys() == none.keys() == gpucache.memory_stats(5).keys() and not any(gpucache.memory_stats(5).values())
+assert stats['num_device_alloc'] > 0 and gpucache.memory_stats(0) == stats, stats
 assert stats['allocated_bytes.all.peak'] == 10 * MIB, stats
 assert stats['allocated_bytes.all.current'] == 10 * MIB and stats['allocation.all.current'] == 1, stats
 assert gpucache.memory_reserved() >= 60 * MIB
@@ -116,6 +120,11 @@ ok(cuda.cuCtxSynchronize())
 assert gpucache.empty_cache() >= 40 * MIB
 assert gpucache.set_limit(100 * MIB) and gpucache.limit() == 100 * MIB
 assert gpucache.set_per_process_memory_fraction(0.5) and gpucache.limit() > 100 * MIB
+assert gpucache.set_limit(0) and gpucache.limit() == 0 and gpucache.set_limit(50 * MIB)
+for wrong in (-1, 2**64):
+    try: gpucache.set_limit(wrong); assert False
+    except ValueError as error: assert str(wrong) in str(error), error
+assert gpucache.limit() == 50 * MIB
 assert gpucache.set_limit()
 try: gpucache.set_limit(1, device=5000); assert False
 except ValueError: pass
@@ -142,7 +151,11 @@ assert not gpucache.available() and gpucache.version() is None
 begin()
 alloc(1 << 20)
 assert gpucache.memory_allocated() == gpucache.max_memory_reserved(0) == gpucache.empty_cache() == 0
-assert gpucache.report() == gpucache.memory_stats() == {}
+assert gpucache.report() == {}
+stats = gpucache.memory_stats()
+assert stats['num_device_alloc'] == 0 and not any(stats.values()), stats
+try: gpucache.set_limit(-1); assert False
+except ValueError as error: assert '-1' in str(error), error
 assert not gpucache.set_limit(5) and not gpucache.mark('x') and not gpucache.write_report('x.json')
 assert not gpucache.set_per_process_memory_fraction(0.5)
 with gpucache.phase('validation'): pass

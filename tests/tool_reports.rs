@@ -149,6 +149,26 @@ fn doctor_tells_which_programs_would_be_served() {
 }
 
 #[test]
+fn doctor_sees_what_the_library_would_refuse_in_the_environment() {
+    let library = build::library();
+    let doctor = || tool(&["doctor", "--lib", library.to_str().unwrap()]);
+    for (variable, value, finding) in [
+        ("GPUCACHE_CONF", "foo", "fail     environment  GPUCACHE_CONF: `foo`: a colon must stand"),
+        (
+            "GPUCACHE_REPORT",
+            "/no/such/r.json",
+            "GPUCACHE_REPORT=/no/such/r.json: there is no folder /no/such",
+        ),
+        ("GPUCACHE_PROM", "/no/such/r.prom", "GPUCACHE_PROM=/no/such/r.prom: there is no folder /no/such"),
+    ] {
+        let run = doctor().env(variable, value).run();
+        assert!(run.status.code() == Some(1) && run.stdout.contains(finding), "{run}");
+    }
+    let fine = doctor().env("GPUCACHE_CONF", "memory_limit:8GiB").run();
+    assert!(fine.ok().stdout.contains("ok       environment  the library takes GPUCACHE_CONF"), "{fine}");
+}
+
+#[test]
 fn doctor_sees_rights_and_scripts() {
     let folder = build::programs().join("run").join(format!("doctor-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
@@ -196,6 +216,17 @@ fn path_completions_and_manual() {
     let pages = tool(&["man", "--into", "."]).run();
     let page = fs::read_to_string(pages.ok().folder.join("gpucache-run.1")).unwrap();
     assert!(page.contains("gpucache\\-run") && page.contains("limit"), "{page}");
+    let page = |command: &str| {
+        let text = fs::read_to_string(pages.folder.join(format!("gpucache-{command}.1"))).unwrap();
+        text.replace('\\', "")
+    };
+    for command in ["empty-cache", "report", "reset-peak", "limit"] {
+        let line = format!("gpucache ctl <PID|FILE> {command}");
+        assert!(page(&format!("ctl-{command}")).contains(&line), "{}", page(&format!("ctl-{command}")));
+        let help = tool(&["ctl", "1", command, "--help"]).run();
+        assert!(help.ok().stdout.contains(&format!("Usage: {line}")), "{help}");
+    }
+    assert!(!page("run").contains("<gpucache") && page("ctl").contains("gpucache ctl"), "{}", page("ctl"));
     // Every page that is named in another is there.
     for page in fs::read_dir(&pages.folder).unwrap().map(|entry| entry.unwrap().path()) {
         let text = fs::read_to_string(&page).unwrap().replace('\\', "");

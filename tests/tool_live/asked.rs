@@ -42,11 +42,13 @@ fn a_busy_process_does_what_it_is_asked() {
     assert!(limited.ok().stdout.contains("the cap of GPU 0 is 150.00 MiB; 2"), "it holds more: {limited}");
     assert_eq!(rows(&top_once(&talk, &["--json"]))[0]["limit_bytes"], 150 * MIB);
     let higher = ctl(&talk, &["limit", "2GiB"]);
-    assert!(higher.ok().stdout.contains("the cap of GPU 0 is 1.00 GiB"), "{higher}");
-    assert!(
-        higher.stderr.contains("2.00 GiB was asked for; a cap cannot be above the configured one"),
-        "{higher}"
-    );
+    assert_eq!(higher.status.code(), Some(4), "{higher}");
+    let answer =
+        "the cap of GPU 0 is 1.00 GiB, the configured one, and not 2.00 GiB: it cannot be raised above that";
+    assert!(higher.stdout.contains(answer) && higher.stderr.is_empty(), "{higher}");
+    assert_eq!(rows(&top_once(&talk, &["--json"]))[0]["limit_bytes"], 1024 * MIB);
+    let equal = ctl(&talk, &["limit", "1GiB"]);
+    assert!(equal.ok().stdout.contains("1.00 GiB") && !equal.stdout.contains("configured"), "{equal}");
     let restored = ctl(&talk, &["limit", "none"]);
     assert!(restored.ok().stdout.contains("1.00 GiB") && restored.stderr.is_empty(), "{restored}");
 

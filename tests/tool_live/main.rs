@@ -56,7 +56,19 @@ fn top_shows_figures_as_rows_and_as_json() {
 
     let pid = talk.pid().to_string();
     assert_eq!(rows(&top_once(&talk, &["--json", &pid])).len(), 1);
-    assert_eq!(rows(&top_once(&talk, &["--json", "1"])).len(), 0, "only those that are named");
+    // Only those that are named, and what is not known by its number.
+    for (options, shown) in
+        [(&["4194305"][..], 0), (&["--json", "4194305", &pid][..], 1), (&["--json", "4194305"], 0)]
+    {
+        let unknown = top_once(&talk, options);
+        assert_eq!(unknown.status.code(), Some(2), "{unknown}");
+        assert!(unknown.stderr.contains("process 4194305 has no live file in "), "{unknown}");
+        assert!(!unknown.stderr.contains("no process on the library"), "{unknown}");
+        assert_eq!(unknown.stdout.matches(&format!("\"pid\":{pid}")).count(), shown, "{unknown}");
+    }
+    let anywhere = tool_beside(&talk, &["top", "--once", "4194305"]).run();
+    assert_eq!(anywhere.status.code(), Some(2), "{anywhere}");
+    assert!(anywhere.stderr.contains("process 4194305: there is no such process"), "{anywhere}");
 }
 
 #[test]
@@ -88,6 +100,9 @@ fn what_has_ended_is_shown_with_how() {
     let row = rows(&top_once(&talk, &["--json"])).remove(0);
     assert_eq!((&row["state"], &row["allocs_per_second"]), (&"killed".into(), &Value::Null), "{row:#}");
     assert_eq!(rows(&top_once(&talk, &["--json", "--running"])).len(), 0);
+    let none = top_once(&talk, &["--running"]);
+    let said = "no process on the library runs; --running leaves out what has ended, 1 in all";
+    assert!(none.ok().stderr.contains(said), "{none}");
 
     let mut talk = Talk::default("fates-exec");
     talk.tell("alloc 8 1").say("exec /bin/cat");
@@ -124,12 +139,20 @@ fn what_is_not_believed_is_named_and_refused() {
     assert_eq!(json["refused"].as_array().map(Vec::len), Some(2), "{json:#}");
 
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
-    let open = top_once(&talk, &[]);
-    assert!(
-        open.stderr.contains("gpucache is refused: it is not to be trusted: others may enter it"),
-        "{open}"
-    );
-    assert_eq!(open.stdout.lines().count(), 1, "{open}");
+    for option in [&[][..], &["--json"]] {
+        let open = top_once(&talk, option);
+        assert_eq!((open.status.code(), &*open.stdout), (Some(2), ""), "{open}");
+        let cure = format!("chmod 700 {}", folder.display());
+        assert!(open.stderr.contains("others may enter it") && open.stderr.contains(&cure), "{open}");
+        assert!(!open.stderr.contains("no process") && open.stderr.lines().count() == 1, "{open}");
+    }
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+    for file in fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path()) {
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    let copies = top_once(&talk, &[]);
+    assert_eq!(copies.status.code(), Some(2), "{copies}");
+    assert!(copies.stderr.contains("has a live file that can be read in"), "{copies}");
     let missing = tool(&["top", "--once", "--folder", "/no/such/folder"]).run();
     assert_eq!(missing.status.code(), Some(2), "{missing}");
 }
@@ -166,6 +189,43 @@ fn a_process_that_runs_or_was_killed_has_a_report() {
         let merged = tool_beside(&talk, &["merge", &report("a.json"), named]).run();
         assert!(merged.ok().stdout.contains("2 reports"), "{merged}");
     }
+}
+
+#[test]
+fn what_a_live_file_does_not_hold_is_had_by_asking() {
+    let told = |name: &str, conf: &str| {
+        let program = Program::new("talker").preload().conf(conf).report_to("now.json");
+        let mut talk = Talk::new(&program, name);
+        talk.tell("alloc 40 3");
+        talk
+    };
+    let said = |talk: &Talk, option: &str, named: &str| {
+        let run = tool_beside(talk, &["report", option, named]).run();
+        assert_eq!(run.status.code(), Some(2), "{run}");
+        run.stderr.clone()
+    };
+    let mut talk = told("in-memory", "sites:1,history:1000");
+    let pid = talk.pid().to_string();
+    for option in ["--leaks", "--folded", "--trace=t.json", "--memory-viz=v.pickle"] {
+        let text = said(&talk, option, &pid);
+        let (what, cure) = ("are not in a live file", format!("`gpucache ctl {pid} report`"));
+        assert!(text.contains(what) && text.contains(&cure) && !text.contains("GPUCACHE_CONF"), "{text}");
+    }
+    // The cure works.
+    talk.tell("pairs 64").say("churn");
+    tool_beside(&talk, &["ctl", "--wait", "30", &pid, "report"]).run().ok();
+    let file = talk.running.as_ref().unwrap().folder.join("now.json");
+    let leaks = tool_beside(&talk, &["report", "--leaks", file.to_str().unwrap()]).run();
+    assert!(leaks.ok().stdout.contains("never freed"), "{leaks}");
+    tool_beside(&talk, &["report", "--trace=t.json", file.to_str().unwrap()]).run().ok();
+    talk.kill();
+    let text = said(&talk, "--leaks", &pid);
+    assert!(text.contains("they are lost: it was killed") && !text.contains("ctl"), "{text}");
+
+    let talk = told("not-in-memory", "memory_limit:1GiB");
+    let pid = talk.pid().to_string();
+    assert!(said(&talk, "--leaks", &pid).contains("GPUCACHE_CONF=sites:True"));
+    assert!(said(&talk, "--trace=t.json", &pid).contains("GPUCACHE_CONF=history:10000"));
 }
 
 #[test]

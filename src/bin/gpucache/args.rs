@@ -82,13 +82,17 @@ fragmentation is that of the last growth. Allocations a second and hit rate are 
 of the process's life.
 
 States: running; ending (the report is written); ended (well, with its report written); killed (by a signal, or crashed: its \
-live file is there for `gpucache report`); exec (it has become another program); away (in another container).";
+live file is there for `gpucache report`); exec (it has become another program); away (in another container).
+
+With --once the status is 2 if a process that is named is not found. --folder must be the caller's own, and closed to others \
+(chmod 700), as must be the files (chmod 600): others could have forged what they hold.";
 
 const CTL_NOTES: &str = "\
 A process looks when one of its threads has made some CUDA allocations or frees; one that makes none does what was asked as \
 soon as it does, also after the tool has given up waiting.
 
-The status is 0 if it was done, 1 if the process refused, 3 if it has not answered yet, 2 if it cannot be asked.";
+The status is 0 if it was done, 1 if the process refused, 3 if it has not answered yet, 4 if the cap that was asked for is above \
+the configured one, which holds then; 2 if it cannot be asked.";
 
 /// Where the library is.
 #[derive(Arguments, Clone, Default)]

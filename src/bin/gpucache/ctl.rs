@@ -1,7 +1,7 @@
 //! `gpucache ctl`: asks a running process for something, through the mailbox of its live file.
 
 use crate::args::{Ask, Ctl};
-use crate::failure::{Failure, STATUS, print, remark};
+use crate::failure::{Failure, STATUS, print};
 use crate::find::{self, Process};
 use crate::policy::bytes;
 use crate::report::units::human;
@@ -13,6 +13,8 @@ use std::time::Duration;
 const REFUSED: u8 = 1;
 /// Status where the process has not answered yet.
 const NOT_YET: u8 = 3;
+/// Status where the cap has been changed, but not to what was asked for.
+const LESS: u8 = 4;
 
 /// Asks, waits for the answer, and says it.
 pub fn ctl(args: &Ctl) -> Result<ExitCode, Failure> {
@@ -29,7 +31,7 @@ pub fn ctl(args: &Ctl) -> Result<ExitCode, Failure> {
     match live::ask(&process.path, command, Duration::from_secs_f64(args.wait)) {
         Ok(Answer::Done(value)) => {
             print(&format!("process {pid}: {}\n", done(command, value, &process)))?;
-            Ok(ExitCode::SUCCESS)
+            Ok(if is_less(command, value) { ExitCode::from(LESS) } else { ExitCode::SUCCESS })
         }
         Ok(Answer::Refused(why)) => Err(Failure::new(format!("process {pid} refused: {why}")).with_status(REFUSED)),
         Err(Unanswered::NotYet) => Err(Failure::new(format!(
@@ -91,6 +93,11 @@ fn chosen(device: Option<u32>, process: &Process) -> Result<u32, Failure> {
     }
 }
 
+/// Whether the cap that now holds is not the one that was asked for.
+fn is_less(command: Command, value: u64) -> bool {
+    matches!(command, Command::Limit { bytes, .. } if bytes != value && bytes != u64::MAX)
+}
+
 /// What was done, in words.
 fn done(command: Command, value: u64, process: &Process) -> String {
     match command {
@@ -107,15 +114,17 @@ fn done(command: Command, value: u64, process: &Process) -> String {
             }
         }
         Command::Limit { device, bytes } => {
-            if bytes != value && bytes != u64::MAX {
-                remark(&format!("{} was asked for; a cap cannot be above the configured one", human(bytes)));
-            }
+            let less = if is_less(command, value) {
+                format!(", the configured one, and not {}: it cannot be raised above that", human(bytes))
+            } else {
+                String::new()
+            };
             let held = find::at(&process.path).ok().and_then(|now| held(&now, device)).unwrap_or(0);
             let above = match held.saturating_sub(value) {
                 0 => String::new(),
                 _ => format!("; {} are held, and go back as they become idle", human(held)),
             };
-            format!("the cap of GPU {device} is {}{above}", human(value))
+            format!("the cap of GPU {device} is {}{less}{above}", human(value))
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::failure::{Failure, print};
 use crate::report::write_atomically;
 use clap::CommandFactory;
 use clap_complete::Shell;
+use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -40,9 +41,19 @@ pub fn manual(folder: Option<&Path>) -> Result<ExitCode, Failure> {
 /// A command and those within it, with the names of their pages.
 fn collect(name: String, command: clap::Command, pages: &mut Vec<(String, clap::Command)>) {
     for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
-        collect(format!("{name}-{}", sub.get_name()), sub.clone(), pages);
+        let line = format!("{} {}", line_of(&command), sub.get_name());
+        collect(format!("{name}-{}", sub.get_name()), sub.clone().bin_name(line), pages);
     }
     pages.push((name, command));
+}
+
+/// What stands before the name of a subcommand on a command line: the arguments, too, that come first.
+fn line_of(command: &clap::Command) -> String {
+    let mut line = command.get_bin_name().unwrap_or_else(|| command.get_name()).to_owned();
+    for name in command.get_positionals().filter_map(|argument| argument.get_value_names()) {
+        let _ = write!(line, " <{}>", name.join("> <"));
+    }
+    line
 }
 
 fn page(command: clap::Command) -> Vec<u8> {

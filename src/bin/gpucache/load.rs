@@ -18,6 +18,8 @@ pub struct Loaded {
     pub report: Report,
     /// The file as it is, also with what this version of the model has no field for.
     pub text: String,
+    /// Of a report that was made from a live file: what had become of the process.
+    pub live: Option<Fate>,
 }
 
 /// Reads one report; `-` is the standard input, and a number, where no file has that name, is a process.
@@ -29,7 +31,7 @@ pub fn load(path: &Path) -> Result<Loaded, Failure> {
     let mut report = parse(&bytes).map_err(|what| fault(path, &what))?;
     demangle(&mut report);
     let text = String::from_utf8_lossy(&bytes).trim_end().to_owned();
-    Ok(Loaded { path: path.to_owned(), report, text })
+    Ok(Loaded { path: path.to_owned(), report, text, live: None })
 }
 
 /// The report that a live file holds.
@@ -41,7 +43,7 @@ fn live(process: &find::Process, named: &Path) -> Loaded {
         );
     }
     let text = to_json(&report);
-    Loaded { path: named.to_owned(), report, text }
+    Loaded { path: named.to_owned(), report, text, live: Some(process.fate) }
 }
 
 /// Reads several reports, each once.

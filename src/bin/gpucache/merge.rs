@@ -240,7 +240,7 @@ mod tests {
 
     fn loaded(name: &str, report: Report) -> Loaded {
         let text = crate::report::to_json(&report);
-        Loaded { path: name.into(), report, text }
+        Loaded { path: name.into(), report, text, live: None }
     }
 
     fn figure<'a>(merged: &'a Merged, key: &str) -> &'a Row {

@@ -2,10 +2,12 @@
 
 use crate::args::{Folded, Show};
 use crate::failure::{Failure, print, remark};
-use crate::load::load_all;
+use crate::find;
+use crate::load::{Loaded, load_all};
 use crate::report::sites::By;
 use crate::report::units::{human, printable};
 use crate::report::{Report, holders, to_text_with, write_atomically};
+use crate::stats::live::Fate;
 use crate::{export, html, merge};
 use std::process::ExitCode;
 
@@ -29,6 +31,27 @@ fn leaks(report: &Report) -> String {
     report.devices.iter().filter_map(device).collect::<Vec<_>>().join("\n")
 }
 
+/// Why a report that was made from a live file has none of what a setting is for, although the setting was made. None where
+/// that is not the reason.
+fn only_in_memory(loaded: &Loaded, key: &str, off: &str, what: &str) -> Option<Failure> {
+    let fate = loaded.live?;
+    let config = &loaded.report.config;
+    config.iter().find(|setting| setting.key == key).filter(|setting| setting.value != off)?;
+    let pid = loaded.report.process.pid;
+    let next = match fate {
+        Fate::Running | Fate::Elsewhere => format!(
+            "`gpucache ctl {pid} report` has the process write them, with its report as of now, to where its GPUCACHE_REPORT \
+             says"
+        ),
+        // As in the words of other commands: what is gone cannot be asked.
+        Fate::Gone | Fate::Replaced => format!("they are lost: {}", find::fate_words(fate)),
+    };
+    Some(Failure::new(format!(
+        "{}: {what} are not in a live file, only in the memory of the process; {next}",
+        loaded.path.display()
+    )))
+}
+
 /// Shows the files in their order.
 pub fn show(args: &Show) -> Result<ExitCode, Failure> {
     let reports = load_all(&args.files)?;
@@ -42,6 +65,11 @@ pub fn show(args: &Show) -> Result<ExitCode, Failure> {
         let [one] = &reports[..] else {
             return Err(Failure::new(format!("{option}: one report at a time; {} are named", reports.len())));
         };
+        if one.report.history.is_none()
+            && let Some(failure) = only_in_memory(one, "history", "off", "the events of a history")
+        {
+            return Err(failure);
+        }
         let bytes = export(&one.report)?;
         write_atomically(path, &bytes)
             .map_err(|error| Failure::new(format!("{option} {}: {error}", path.display())))?;
@@ -73,6 +101,9 @@ pub fn show(args: &Show) -> Result<ExitCode, Failure> {
     if args.leaks || args.folded.is_some() {
         for loaded in &reports {
             if loaded.report.devices.iter().all(|device| device.sites.is_none()) {
+                if let Some(failure) = only_in_memory(loaded, "sites", "False", "samples of allocations") {
+                    return Err(failure);
+                }
                 return Err(Failure::new(format!(
                     "{}: nothing was sampled in this run; GPUCACHE_CONF=sites:True does that",
                     loaded.path.display()

@@ -221,12 +221,25 @@ pub(super) fn alarms(value: &Value) -> Result<Vec<Alarm>, Refusal> {
     list.iter().map(|(name, threshold)| alarm(name, threshold)).collect()
 }
 
+/// The least size in plain bytes that an alarm is taken to mean, but for 0: whoever writes less has left the unit out, or
+/// means per cent.
+const LEAST_BARE_THRESHOLD: u64 = 1 << 20;
+
 fn alarm(name: &str, threshold: &str) -> Result<Alarm, Refusal> {
     let share = || match number(threshold)? {
         share if share > 0.0 && share < 1.0 => Ok(share),
         _ => Err(format!("`{threshold}` is not above 0 and below 1")),
     };
-    let bytes = || bytes::parse(threshold).map_err(|error| error.fault());
+    let bytes = || match bytes::parse(threshold).map_err(|error| error.fault())? {
+        few if (1..LEAST_BARE_THRESHOLD).contains(&few) && whole(threshold).is_some() => {
+            let percent = match (name, few) {
+                ("growth", _) | (_, 1 | 100..) => String::new(),
+                _ => format!(", or {} for that part of the cap", few as f64 / 100.0),
+            };
+            Err(format!("`{few}` means {few} B; write {few}GiB or {few}MiB if that is meant{percent}"))
+        }
+        bytes => Ok(bytes),
+    };
     // `1.5GiB` is a size, too.
     let is_share = threshold.contains('.') && !threshold.ends_with(|c: char| c.is_ascii_alphabetic());
     let held = |subject| {

@@ -4,12 +4,14 @@
 //! | file | what it looks at |
 //! |---|---|
 //! | `system.rs` | the library, the C library, the driver |
+//! | `environment.rs` | the library's variables: what it would refuse, and folders that are not there |
 //! | `program.rs` | a program: how it is linked, and what the linker would do with it |
 //! | `escapes.rs` | a report: what the pool did not serve or could not see |
 //! | `binary.rs` | what an ELF file says about itself |
 //! | `linker.rs` | what the dynamic linker finds |
 
 mod binary;
+mod environment;
 mod escapes;
 mod linker;
 mod program;
@@ -57,6 +59,7 @@ impl Check {
 pub fn doctor(args: &Doctor) -> Result<ExitCode, Failure> {
     let reports = load::load_all(&args.reports)?;
     let (mut checks, library) = system::checks(&args.place);
+    checks.extend(environment::checks(|name| std::env::var_os(name)));
     if let Some(program) = &args.program {
         checks.extend(program::checks(program, library.as_deref())?);
     }

@@ -224,7 +224,7 @@ mod tests {
 
     fn loaded(report: Report) -> Loaded {
         let text = crate::report::to_json(&report);
-        Loaded { path: "r.json".into(), report, text }
+        Loaded { path: "r.json".into(), report, text, live: None }
     }
 
     #[test]

@@ -29,6 +29,9 @@ fn every_alarm_is_taken() {
         ]
     );
     assert_eq!(good("").alert(), []);
+    let small = good("alert:[held:0,allocated:1048576,growth:64KiB]");
+    let (none, least) = (Alarm::Bytes(Subject::Held, 0), Alarm::Bytes(Subject::Allocated, 1 << 20));
+    assert_eq!(small.alert(), [none, least, Alarm::Growth(64 << 10)], "what can be meant");
 }
 
 #[test]
@@ -43,6 +46,20 @@ fn alarms_that_are_none_are_errors_that_say_why() {
         ("alert:[growth:1GB]", "1GB"),
         ("alert:[leak:2]", "`2` is not a number of minutes"),
         ("alert:[reserved>0.9]", "name:value"),
+        (
+            "alert:[held:95]",
+            "`95` means 95 B; write 95GiB or 95MiB if that is meant, or 0.95 for that part of the cap; accepted: a list",
+        ),
+        (
+            "alert:[held:0.9,reserved:1]",
+            "`1` means 1 B; write 1GiB or 1MiB if that is meant; accepted: a list",
+        ),
+        ("alert:[growth:95]", "`95` means 95 B; write 95GiB or 95MiB if that is meant; accepted: a list"),
+        (
+            "alert:[allocated:8192]",
+            "`8192` means 8192 B; write 8192GiB or 8192MiB if that is meant; accepted",
+        ),
+        ("alert:[reserved:1048575]", "means 1048575 B"),
         ("alert:[reserved:1.5GiB]", "`1.5GiB` is not a whole number"),
     ] {
         let parsed = own(text);
