@@ -63,6 +63,27 @@ fn a_page_that_cannot_be_made_is_said_and_changes_no_status() {
     assert!(run.stderr.contains("page.html was not written, because there is no report"), "{run}");
 }
 
+#[test]
+fn a_page_shows_this_run_and_no_other() {
+    let seq = build::programs().join("bin/seq");
+    let library = build::library();
+    let tool = format!("{TOOL} run --lib '{}' --html page.html", library.display());
+    // The report of the first lies there when the second runs, and one of a run beside it comes while it runs.
+    let script = format!(
+        "{tool} -- {} a40m; rm page.html; cp page-*.json saved; {tool} -- cp saved page-77.json",
+        seq.display()
+    );
+    let run = Program::at("/bin/sh").text_report().arg("-c").arg(script).run();
+    assert!(run.ok().stderr.contains("page.html was not written"), "{run}");
+    assert!(!run.folder.join("page.html").exists(), "{run}");
+    // The same where the user has said where reports go.
+    let told = format!("{tool} --report r-%e.json -- ");
+    let script = format!("{told}{} a40m; rm page.html; {told}true", seq.display());
+    let run = Program::at("/bin/sh").text_report().arg("-c").arg(script).run();
+    assert!(run.ok().stderr.contains("page.html was not written"), "{run}");
+    assert!(!run.folder.join("page.html").exists(), "{run}");
+}
+
 /// The tool with an environment in which its programs find the simulated driver, for what [`Program`] cannot do.
 fn by_hand(args: &[&str]) -> Command {
     let mut command = Command::new(TOOL);

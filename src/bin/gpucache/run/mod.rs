@@ -24,7 +24,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
-use std::time::SystemTime;
+use written::Before;
 
 /// Starts the program, and returns only if that fails or a page is to be written afterwards.
 pub fn run(args: &Run) -> Result<ExitCode, Failure> {
@@ -80,36 +80,35 @@ impl Plan {
     }
 
     fn run_and_show(self, page: &Path) -> Result<ExitCode, Failure> {
-        let begun = SystemTime::now();
+        let template = self.reports.as_deref().and_then(|text| Template::parse(text).ok());
+        let before = template.as_ref().map(Before::of);
         let status = parent::run(self.command()).map_err(|error| not_started(&self.program[0], &error))?;
         // The program has ended as it has: a page that fails must not change the status.
-        if let Err(failure) = self.show(page, begun, status) {
+        if let Err(failure) = show(page, before.as_ref(), status) {
             let _ = failure.end();
         }
         Ok(parent::end_like(status))
     }
+}
 
-    fn show(&self, page: &Path, begun: SystemTime, status: ExitStatus) -> Result<(), Failure> {
-        let none = || {
-            Failure::new(format!(
+/// Writes the page of what the run has left.
+fn show(page: &Path, before: Option<&Before>, status: ExitStatus) -> Result<(), Failure> {
+    let files = before.map(Before::since).unwrap_or_default();
+    let reports = files.iter().map(|file| load::load(file)).collect::<Result<Vec<_>, _>>()?;
+    let text = match &reports[..] {
+        [] => {
+            return Err(Failure::new(format!(
                 "{} was not written, because there is no report: the program made no CUDA call, or ended by a signal, or \
                  was not intercepted (gpucache doctor PROGRAM)",
                 page.display()
-            ))
-        };
-        let template =
-            self.reports.as_deref().and_then(|text| Template::parse(text).ok()).ok_or_else(none)?;
-        let files = written::since(&template, begun);
-        let reports = files.iter().map(|file| load::load(file)).collect::<Result<Vec<_>, _>>()?;
-        let text = match &reports[..] {
-            [] => return Err(none()),
-            [one] => html::page(one, Some(&outcome(status))),
-            many => merge::page(many),
-        };
-        write_atomically(page, text.as_bytes()).map_err(|error| Failure::new(error.to_string()))?;
-        remark(&format!("page written to {}", page.display()));
-        Ok(())
-    }
+            )));
+        }
+        [one] => html::page(one, Some(&outcome(status))),
+        many => merge::page(many),
+    };
+    write_atomically(page, text.as_bytes()).map_err(|error| Failure::new(error.to_string()))?;
+    remark(&format!("page written to {}", page.display()));
+    Ok(())
 }
 
 /// How the program ended, in words: what the library cannot know.

@@ -191,14 +191,15 @@ fn in_this_folder(target: &OsStr, option: &str) -> Result<OsString, Failure> {
     }
 }
 
-/// The template of the JSON files beside a page: `page-PID.json`.
+/// The template of the JSON files beside a page: `page-TOOL-PID.json`. The tool's own number is in it so that another run
+/// for the same page, at the same time or still ending, is never taken for this one.
 pub fn json_beside(page: &Path) -> Result<OsString, Failure> {
     in_this_folder(page.as_os_str(), "--html")?;
     let Some(stem) = page.file_stem() else {
         return Err(Failure::new(format!("--html {}: it names no file", page.display())));
     };
     let beside = absolute(page).unwrap_or_else(|_| page.to_owned()).with_file_name(stem);
-    Ok(format!("{}-%p.json", beside.to_string_lossy().replace('%', "%%")).into())
+    Ok(format!("{}-{}-%p.json", beside.to_string_lossy().replace('%', "%%"), std::process::id()).into())
 }
 
 #[cfg(test)]
@@ -310,7 +311,7 @@ mod tests {
     fn a_page_has_its_reports_beside_it_unless_they_have_a_place() {
         let beside = || Some(json_beside(Path::new("/tmp/50%.html")).unwrap());
         let alone = compose(&args(), beside(), |_| None).unwrap();
-        assert_eq!(alone.reports.unwrap(), "/tmp/50%%-%p.json");
+        assert_eq!(alone.reports.unwrap(), format!("/tmp/50%%-{}-%p.json", std::process::id()));
         let placed =
             compose(&args(), beside(), |name| (name == REPORT).then(|| "/tmp/x.json".into())).unwrap();
         assert_eq!(placed.reports.unwrap(), "/tmp/x.json");
