@@ -220,6 +220,9 @@ fn what_cannot_work_is_refused_before_the_program_starts() {
         ),
         (&["--html", "/no/such/folder/r.html"], 125, &["--html /no/such/folder/r.html: ", "/no/such/folder"]),
         (&["--limt", "8GiB"], 125, &["'--limit'"]),
+        (&["--html", "n.html", "--report", "n.html"], 125, &["--html n.html: ", "the same file"]),
+        (&["--html", "./n.html", "--report", "n.html"], 125, &["--html ./n.html: ", "the same file"]),
+        (&["--html", "-"], 125, &["--html -: ", "name a file"]),
     ] {
         let run = run(options, &marker).run();
         assert_eq!((run.status.code(), run.stdout.as_str()), (Some(status), ""), "{options:?}: {run}");

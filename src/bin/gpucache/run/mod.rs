@@ -17,7 +17,7 @@ use crate::args::Run;
 use crate::failure::{Failure, RUN_STATUS, print, remark};
 use crate::report::Template;
 use crate::report::write_atomically;
-use crate::{doctor, html, load, merge, place};
+use crate::{doctor, html, load, merge, output, place};
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -49,6 +49,9 @@ fn prepare(args: &Run) -> Result<Plan, Failure> {
     let preload = preload::compose(&library, env::var_os("LD_PRELOAD").as_deref());
     let beside = args.html.as_deref().map(settings::json_beside).transpose()?;
     let settings = settings::compose(args, beside, |name| env::var_os(name))?;
+    if let Some(page) = &args.html {
+        fits(page, settings.reports.as_deref())?;
+    }
     for text in preload.remarks.iter().chain(&settings.remarks) {
         remark(text);
     }
@@ -59,6 +62,22 @@ fn prepare(args: &Run) -> Result<Plan, Failure> {
     let mut variables = settings.variables;
     variables.push(("LD_PRELOAD", preload.value));
     Ok(Plan { program: args.program.clone(), variables, reports: settings.reports })
+}
+
+/// Refuses a page that has no file of its own.
+fn fits(page: &Path, reports: Option<&str>) -> Result<(), Failure> {
+    let fail = |what: &str| Err(Failure::new(format!("--html {}: {what}", page.display())));
+    if output::is_standard(page) {
+        return fail("the standard output is the program's; name a file");
+    }
+    let template = reports.and_then(|text| Template::parse(text).ok());
+    if template
+        .and_then(|template| written::literal(&template))
+        .is_some_and(|file| output::is_same(page, &file))
+    {
+        return fail("the JSON of the report goes to the same file; name another");
+    }
+    Ok(())
 }
 
 impl Plan {

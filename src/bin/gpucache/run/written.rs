@@ -50,6 +50,12 @@ fn marked(form: &str) -> impl Iterator<Item = (PathBuf, Mark)> {
     })
 }
 
+/// The only file that a template leads to, where it is known before the program runs.
+pub fn literal(template: &Template) -> Option<PathBuf> {
+    let form = form(template);
+    (!form.contains(ANYTHING)).then(|| form.into())
+}
+
 /// The template with [`ANYTHING`] for what each process fills in by itself. A process id of 0 stands for one there, as no
 /// process has it; a host is a word like others.
 fn form(template: &Template) -> String {
