@@ -64,6 +64,13 @@ fn a_page_that_cannot_be_made_is_said_and_changes_no_status() {
 }
 
 #[test]
+fn a_word_for_where_the_report_goes_is_no_file() {
+    let run = run(&["--report", "stderr"], &["seq", "a8m"]).run();
+    assert!(run.ok().stderr.contains("gpucache[") && run.stderr.contains("GPU 0"), "the text: {run}");
+    assert!(!run.folder.join("stderr").exists(), "{run}");
+}
+
+#[test]
 fn a_page_shows_this_run_and_no_other() {
     let seq = build::programs().join("bin/seq");
     let library = build::library();
@@ -222,6 +229,9 @@ fn what_cannot_work_is_refused_before_the_program_starts() {
         (&["--limt", "8GiB"], 125, &["'--limit'"]),
         (&["--html", "n.html", "--report", "n.html"], 125, &["--html n.html: ", "the same file"]),
         (&["--html", "./n.html", "--report", "n.html"], 125, &["--html ./n.html: ", "the same file"]),
+        (&["--html", "n.html", "--report", "off"], 125, &["--report off and --html n.html: ", "JSON"]),
+        (&["--html", "n.html", "--report", "stderr"], 125, &["--report stderr and --html n.html: "]),
+        (&["--report", "stdout"], 125, &["--report stdout: ", "./stdout"]),
         (&["--html", "-"], 125, &["--html -: ", "name a file"]),
     ] {
         let run = run(options, &marker).run();

@@ -3,9 +3,9 @@
 
 use crate::args::Run;
 use crate::failure::Failure;
-use crate::policy::Conf;
 use crate::policy::conf::{CONF_VARIABLE, canonical_key};
 use crate::policy::grammar::{self, Entry};
+use crate::policy::{Conf, ReportTarget};
 use crate::report::units::printable;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, absolute};
@@ -50,9 +50,16 @@ pub fn compose(
     }
     if let Some(target) = &args.report {
         check_alone(REPORT, target, "--report")?;
+        if let Some(page) = args.html.as_ref().filter(|_| !is_file(target)) {
+            return Err(Failure::new(format!(
+                "--report {} and --html {}: a page is made of the report's JSON, which would be in no file; leave one out",
+                target.display(),
+                page.display()
+            )));
+        }
         variables.push((REPORT, in_this_folder(target, "--report")?));
     } else if let Some(beside) = beside
-        && get(REPORT).is_none_or(|value| value.is_empty() || value == "off")
+        && get(REPORT).is_none_or(|value| !is_file(&value))
     {
         variables.push((REPORT, beside));
     }
@@ -70,7 +77,7 @@ pub fn compose(
         return Err(Failure::new(lines.join("\n")));
     }
     let reports = value(REPORT).and_then(|value| value.into_string().ok());
-    let reports = reports.filter(|value| !value.is_empty() && value != "off");
+    let reports = reports.filter(|value| is_file(value.as_ref()));
     Ok(Settings { variables, reports, remarks })
 }
 
@@ -164,10 +171,17 @@ fn check_alone(variable: &str, value: &OsStr, option: &str) -> Result<(), Failur
     Err(Failure::new(format!("{option} {shown}: {what}")))
 }
 
+/// Whether the library takes a value of `GPUCACHE_REPORT` for a file's name, and not for one of its words (`off`,
+/// `stderr`). What it refuses is no word either.
+fn is_file(value: &OsStr) -> bool {
+    let parsed = Conf::from_env(|name| (name == REPORT).then(|| value.to_owned()));
+    !parsed.errors.is_empty() || matches!(parsed.conf.report(), ReportTarget::File(_))
+}
+
 /// The template from the root of the file system on, because the program may change its folder; the folder's own name is no
 /// template. Says now if the folder is not there, unless its name is known only later.
 fn in_this_folder(target: &OsStr, option: &str) -> Result<OsString, Failure> {
-    if target == "off" {
+    if option == "--report" && !is_file(target) {
         return Ok(target.to_owned());
     }
     let path = Path::new(target);
@@ -311,9 +325,11 @@ mod tests {
     fn a_page_has_its_reports_beside_it_unless_they_have_a_place() {
         let beside = || Some(json_beside(Path::new("/tmp/50%.html")).unwrap());
         let alone = compose(&args(), beside(), |_| None).unwrap();
-        assert_eq!(alone.reports.unwrap(), format!("/tmp/50%%-{}-%p.json", std::process::id()));
+        assert_eq!(alone.reports.clone().unwrap(), format!("/tmp/50%%-{}-%p.json", std::process::id()));
         let placed =
             compose(&args(), beside(), |name| (name == REPORT).then(|| "/tmp/x.json".into())).unwrap();
         assert_eq!(placed.reports.unwrap(), "/tmp/x.json");
+        let word = compose(&args(), beside(), |name| (name == REPORT).then(|| "stderr".into())).unwrap();
+        assert_eq!(word.reports, alone.reports, "a word names no file");
     }
 }
