@@ -3,6 +3,7 @@
 mod harness;
 mod tooling;
 
+use harness::talk::Talk;
 use harness::{MIB, Program, build};
 use std::fs;
 use std::io::Write;
@@ -89,6 +90,32 @@ fn a_page_shows_this_run_and_no_other() {
     let run = Program::at("/bin/sh").text_report().arg("-c").arg(script).run();
     assert!(run.ok().stderr.contains("page.html was not written"), "{run}");
     assert!(!run.folder.join("page.html").exists(), "{run}");
+}
+
+#[test]
+fn a_page_of_a_program_that_is_killed_shows_its_last_figures() {
+    let library = build::library();
+    let talker = build::programs().join("bin/talker");
+    let start = |page: &str, conf: &str| {
+        let words = ["run", "--lib", library.to_str().unwrap(), "--html", page, "--conf", conf];
+        Talk::new(&tool(&[&words[..], &[talker.to_str().unwrap()]].concat()), page)
+    };
+    let mut talk = start("killed.html", "live_file:True");
+    talk.tell("alloc 37 1").say("abort");
+    let run = talk.finish();
+    assert_eq!(run.status.signal(), Some(6), "{run}");
+    assert!(
+        run.stderr.contains("ended by signal 6 and left no report")
+            && run.stderr.contains("gpucache report "),
+        "{run}"
+    );
+    let page = fs::read_to_string(run.folder.join("killed.html")).unwrap_or_else(|e| panic!("{e}: {run}"));
+    assert!(page.contains("signal 6") && page.contains("37.00 MiB"), "{run}");
+
+    let mut talk = start("unseen.html", "live_file:False");
+    talk.tell("alloc 37 1").say("abort");
+    let run = talk.finish();
+    assert!(run.stderr.contains("unseen.html was not written") && run.stderr.contains("signal 6"), "{run}");
 }
 
 /// The tool with an environment in which its programs find the simulated driver, for what [`Program`] cannot do.

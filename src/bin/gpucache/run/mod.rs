@@ -17,11 +17,12 @@ use crate::args::Run;
 use crate::failure::{Failure, RUN_STATUS, print, remark};
 use crate::report::Template;
 use crate::report::write_atomically;
-use crate::{doctor, html, load, merge, output, place};
+use crate::stats::live;
+use crate::{doctor, find, html, load, merge, output, place};
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 use written::Before;
@@ -101,9 +102,10 @@ impl Plan {
     fn run_and_show(self, page: &Path) -> Result<ExitCode, Failure> {
         let template = self.reports.as_deref().and_then(|text| Template::parse(text).ok());
         let before = template.as_ref().map(Before::of);
-        let status = parent::run(self.command()).map_err(|error| not_started(&self.program[0], &error))?;
+        let (pid, status) =
+            parent::run(self.command()).map_err(|error| not_started(&self.program[0], &error))?;
         // The program has ended as it has: a page that fails must not change the status.
-        if let Err(failure) = show(page, before.as_ref(), status) {
+        if let Err(failure) = show(page, before.as_ref(), pid, status) {
             let _ = failure.end();
         }
         Ok(parent::end_like(status))
@@ -111,15 +113,28 @@ impl Plan {
 }
 
 /// Writes the page of what the run has left.
-fn show(page: &Path, before: Option<&Before>, status: ExitStatus) -> Result<(), Failure> {
+fn show(page: &Path, before: Option<&Before>, pid: u32, status: ExitStatus) -> Result<(), Failure> {
     let files = before.map(Before::since).unwrap_or_default();
-    let reports = files.iter().map(|file| load::load(file)).collect::<Result<Vec<_>, _>>()?;
+    let mut reports = files.iter().map(|file| load::load(file)).collect::<Result<Vec<_>, _>>()?;
+    let signal = status.signal();
+    if let Some(signal) = signal
+        && reports.iter().all(|loaded| loaded.report.process.pid != pid)
+        && let Some(last) = last_figures(pid)
+    {
+        remark(&format!(
+            "the program was ended by signal {signal} and left no report: {} shows its last figures (gpucache report {pid})",
+            page.display()
+        ));
+        reports.push(last);
+    }
     let text = match &reports[..] {
         [] => {
+            let ended = signal.map(|n| format!(" was ended by signal {n} and left no live file: it"));
             return Err(Failure::new(format!(
-                "{} was not written, because there is no report: the program made no CUDA call, or ended by a signal, or \
-                 was not intercepted (gpucache doctor PROGRAM)",
-                page.display()
+                "{} was not written, because there is no report: the program{} made no CUDA call, or was not intercepted \
+                 (gpucache doctor PROGRAM)",
+                page.display(),
+                ended.unwrap_or_default()
             )));
         }
         [one] => html::page(one, Some(&outcome(status))),
@@ -130,9 +145,18 @@ fn show(page: &Path, before: Option<&Before>, status: ExitStatus) -> Result<(), 
     Ok(())
 }
 
+/// What the live file of a program that has been killed holds. One of that number from before the tool is another's.
+fn last_figures(pid: u32) -> Option<load::Loaded> {
+    let process = find::of(pid).ok()?;
+    let own = live::started_at(std::process::id())?;
+    let of_this_run = process.fate != live::Fate::Elsewhere
+        && process.view.identity.boot == live::boot()
+        && process.view.identity.start >= own;
+    of_this_run.then(|| load::of_live(&process, Path::new(&pid.to_string())))
+}
+
 /// How the program ended, in words: what the library cannot know.
 fn outcome(status: ExitStatus) -> String {
-    use std::os::unix::process::ExitStatusExt;
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("status {code}"),
         (_, Some(signal)) => format!("signal {signal}"),
