@@ -259,6 +259,9 @@ fn what_cannot_work_is_refused_before_the_program_starts() {
         (&["--html", "n.html", "--report", "off"], 125, &["--report off and --html n.html: ", "JSON"]),
         (&["--html", "n.html", "--report", "stderr"], 125, &["--report stderr and --html n.html: "]),
         (&["--report", "stdout"], 125, &["--report stdout: ", "./stdout"]),
+        // Where nobody can make a file, not even the superuser.
+        (&["--html", "/proc/p.html"], 125, &["--html /proc/p.html: it cannot be written: "]),
+        (&["--report", "/proc/p-%p.json"], 125, &["--report /proc/p-%p.json: it cannot be written: "]),
         (&["--html", "-"], 125, &["--html -: ", "name a file"]),
     ] {
         let run = run(options, &marker).run();

@@ -3,6 +3,7 @@
 use crate::failure::{Failure, print_bytes, remark};
 use crate::report::write_atomically;
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -28,6 +29,22 @@ fn place(path: &Path) -> PathBuf {
     match (folder, path.file_name()) {
         (Some(folder), Some(name)) => folder.join(name),
         _ => path,
+    }
+}
+
+/// Whether a file can be made or replaced, which its folder decides. Tried, because permissions are not all that can be in
+/// the way.
+pub fn can_write(path: &Path) -> io::Result<()> {
+    let there = path.canonicalize().ok();
+    if there.as_ref().is_some_and(|there| !there.is_file()) {
+        return Ok(());
+    }
+    let probe = place(there.as_deref().unwrap_or(path))
+        .with_file_name(format!(".gpucache-{}.tmp", std::process::id()));
+    match fs::File::create_new(&probe) {
+        Ok(_) => fs::remove_file(&probe),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

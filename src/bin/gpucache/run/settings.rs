@@ -3,6 +3,7 @@
 
 use crate::args::Run;
 use crate::failure::Failure;
+use crate::output;
 use crate::policy::conf::{CONF_VARIABLE, canonical_key};
 use crate::policy::grammar::{self, Entry};
 use crate::policy::{Conf, ReportTarget};
@@ -179,16 +180,15 @@ fn is_file(value: &OsStr) -> bool {
 }
 
 /// The template from the root of the file system on, because the program may change its folder; the folder's own name is no
-/// template. Says now if the folder is not there, unless its name is known only later.
+/// template. Says now if the folder is not there or takes no file, unless its name is known only later.
 fn in_this_folder(target: &OsStr, option: &str) -> Result<OsString, Failure> {
     if option == "--report" && !is_file(target) {
         return Ok(target.to_owned());
     }
     let path = Path::new(target);
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty())
-        && !folder.to_string_lossy().contains('%')
-        && !folder.is_dir()
-    {
+    let folder = path.parent().unwrap_or(path);
+    let is_known = option == "--html" || !folder.to_string_lossy().contains('%');
+    if is_known && !folder.as_os_str().is_empty() && !folder.is_dir() {
         return Err(Failure::new(format!(
             "{option} {}: there is no folder {}",
             path.display(),
@@ -197,6 +197,9 @@ fn in_this_folder(target: &OsStr, option: &str) -> Result<OsString, Failure> {
     }
     if path.is_dir() {
         return Err(Failure::new(format!("{option} {}: it is a folder; a file is wanted", path.display())));
+    }
+    if is_known && let Err(error) = output::can_write(path) {
+        return Err(Failure::new(format!("{option} {}: it cannot be written: {error}", path.display())));
     }
     let folder = std::env::current_dir().unwrap_or_default();
     match (path.is_absolute(), folder.to_str(), target.to_str()) {
