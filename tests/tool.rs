@@ -271,6 +271,15 @@ fn what_cannot_work_is_refused_before_the_program_starts() {
     let lacking = tool(&["run", "--lib", "/no/such/lib.so", "true"]).run();
     assert_eq!(lacking.status.code(), Some(125), "{lacking}");
     assert!(lacking.stderr.contains("--lib /no/such/lib.so: there is no such file"), "{lacking}");
+    for (file, what) in [("/etc/passwd", "it is no library"), (TOOL, "it is a program")] {
+        for (words, status) in
+            [(&["run", "--lib", file, "/bin/echo"][..], 125), (&["path", "--lib", file], 2)]
+        {
+            let run = tool(words).run();
+            assert_eq!((run.status.code(), run.stdout.as_str()), (Some(status), ""), "{run}");
+            assert!(run.stderr.contains(&format!("{file}: {what}")), "{run}");
+        }
+    }
     let environment = run(&["--log", "warn"], &marker).conf("memory_limit:8GB").run();
     assert_eq!(environment.status.code(), Some(125), "{environment}");
     assert!(

@@ -45,7 +45,7 @@ struct Plan {
 }
 
 fn prepare(args: &Run) -> Result<Plan, Failure> {
-    let library = place::find(&args.place)?;
+    let library = place::find_library(&args.place)?;
     place::fits_preload(&library)?;
     let preload = preload::compose(&library, env::var_os("LD_PRELOAD").as_deref());
     let beside = args.html.as_deref().map(settings::json_beside).transpose()?;
