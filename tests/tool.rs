@@ -3,6 +3,7 @@
 mod harness;
 mod tooling;
 
+use harness::talk::Talk;
 use harness::{MIB, Program, build};
 use std::fs;
 use std::io::Write;
@@ -61,6 +62,60 @@ fn a_page_that_cannot_be_made_is_said_and_changes_no_status() {
     let run = run(&["--html", "page.html"], &["/bin/sh", "-c", "exit 3"]).run();
     assert_eq!(run.status.code(), Some(3), "{run}");
     assert!(run.stderr.contains("page.html was not written, because there is no report"), "{run}");
+}
+
+#[test]
+fn a_word_for_where_the_report_goes_is_no_file() {
+    let run = run(&["--report", "stderr"], &["seq", "a8m"]).run();
+    assert!(run.ok().stderr.contains("gpucache[") && run.stderr.contains("GPU 0"), "the text: {run}");
+    assert!(!run.folder.join("stderr").exists(), "{run}");
+}
+
+#[test]
+fn a_page_shows_this_run_and_no_other() {
+    let seq = build::programs().join("bin/seq");
+    let library = build::library();
+    let tool = format!("{TOOL} run --lib '{}' --html page.html", library.display());
+    // The report of the first lies there when the second runs, and one of a run beside it comes while it runs.
+    let script = format!(
+        "{tool} -- {} a40m; rm page.html; cp page-*.json saved; {tool} -- cp saved page-77.json",
+        seq.display()
+    );
+    let run = Program::at("/bin/sh").text_report().arg("-c").arg(script).run();
+    assert!(run.ok().stderr.contains("page.html was not written"), "{run}");
+    assert!(!run.folder.join("page.html").exists(), "{run}");
+    // The same where the user has said where reports go.
+    let told = format!("{tool} --report r-%e.json -- ");
+    let script = format!("{told}{} a40m; rm page.html; {told}true", seq.display());
+    let run = Program::at("/bin/sh").text_report().arg("-c").arg(script).run();
+    assert!(run.ok().stderr.contains("page.html was not written"), "{run}");
+    assert!(!run.folder.join("page.html").exists(), "{run}");
+}
+
+#[test]
+fn a_page_of_a_program_that_is_killed_shows_its_last_figures() {
+    let library = build::library();
+    let talker = build::programs().join("bin/talker");
+    let start = |page: &str, conf: &str| {
+        let words = ["run", "--lib", library.to_str().unwrap(), "--html", page, "--conf", conf];
+        Talk::new(&tool(&[&words[..], &[talker.to_str().unwrap()]].concat()), page)
+    };
+    let mut talk = start("killed.html", "live_file:True");
+    talk.tell("alloc 37 1").say("abort");
+    let run = talk.finish();
+    assert_eq!(run.status.signal(), Some(6), "{run}");
+    assert!(
+        run.stderr.contains("ended by signal 6 and left no report")
+            && run.stderr.contains("gpucache report "),
+        "{run}"
+    );
+    let page = fs::read_to_string(run.folder.join("killed.html")).unwrap_or_else(|e| panic!("{e}: {run}"));
+    assert!(page.contains("signal 6") && page.contains("37.00 MiB"), "{run}");
+
+    let mut talk = start("unseen.html", "live_file:False");
+    talk.tell("alloc 37 1").say("abort");
+    let run = talk.finish();
+    assert!(run.stderr.contains("unseen.html was not written") && run.stderr.contains("signal 6"), "{run}");
 }
 
 /// The tool with an environment in which its programs find the simulated driver, for what [`Program`] cannot do.
@@ -199,6 +254,15 @@ fn what_cannot_work_is_refused_before_the_program_starts() {
         ),
         (&["--html", "/no/such/folder/r.html"], 125, &["--html /no/such/folder/r.html: ", "/no/such/folder"]),
         (&["--limt", "8GiB"], 125, &["'--limit'"]),
+        (&["--html", "n.html", "--report", "n.html"], 125, &["--html n.html: ", "the same file"]),
+        (&["--html", "./n.html", "--report", "n.html"], 125, &["--html ./n.html: ", "the same file"]),
+        (&["--html", "n.html", "--report", "off"], 125, &["--report off and --html n.html: ", "JSON"]),
+        (&["--html", "n.html", "--report", "stderr"], 125, &["--report stderr and --html n.html: "]),
+        (&["--report", "stdout"], 125, &["--report stdout: ", "./stdout"]),
+        // Where nobody can make a file, not even the superuser.
+        (&["--html", "/proc/p.html"], 125, &["--html /proc/p.html: it cannot be written: "]),
+        (&["--report", "/proc/p-%p.json"], 125, &["--report /proc/p-%p.json: it cannot be written: "]),
+        (&["--html", "-"], 125, &["--html -: ", "name a file"]),
     ] {
         let run = run(options, &marker).run();
         assert_eq!((run.status.code(), run.stdout.as_str()), (Some(status), ""), "{options:?}: {run}");
@@ -207,6 +271,15 @@ fn what_cannot_work_is_refused_before_the_program_starts() {
     let lacking = tool(&["run", "--lib", "/no/such/lib.so", "true"]).run();
     assert_eq!(lacking.status.code(), Some(125), "{lacking}");
     assert!(lacking.stderr.contains("--lib /no/such/lib.so: there is no such file"), "{lacking}");
+    for (file, what) in [("/etc/passwd", "it is no library"), (TOOL, "it is a program")] {
+        for (words, status) in
+            [(&["run", "--lib", file, "/bin/echo"][..], 125), (&["path", "--lib", file], 2)]
+        {
+            let run = tool(words).run();
+            assert_eq!((run.status.code(), run.stdout.as_str()), (Some(status), ""), "{run}");
+            assert!(run.stderr.contains(&format!("{file}: {what}")), "{run}");
+        }
+    }
     let environment = run(&["--log", "warn"], &marker).conf("memory_limit:8GB").run();
     assert_eq!(environment.status.code(), Some(125), "{environment}");
     assert!(

@@ -239,3 +239,41 @@ fn path_completions_and_manual() {
         }
     }
 }
+
+#[test]
+fn output_never_takes_the_place_of_a_report_or_of_other_output() {
+    let folder = build::programs().join("run").join(format!("output-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let (a, link) = (folder.join("a.json"), folder.join("hard.json"));
+    fs::copy(report("a.json"), &a).unwrap();
+    let before = fs::read(&a).unwrap();
+    fs::hard_link(&a, &link).unwrap();
+    let (a, link) = (a.to_str().unwrap(), link.to_str().unwrap());
+    let (dotted, new) = (format!("{}/./a.json", folder.display()), format!("{}/new", folder.display()));
+    let (also_new, b) = (format!("{}/./new", folder.display()), report("b.json"));
+    for (words, what) in [
+        (&["report", a, "--html", a][..], "it is what is to be read"),
+        (&["report", a, "--trace", a], "it is what is to be read"),
+        (&["report", a, "--memory-viz", link], "it is what is to be read"),
+        (&["report", &b, a, "--html", &dotted], "it is what is to be read"),
+        (&["merge", &b, a, "--html", link], "it is what is to be read"),
+        (&["report", a, "--html", &new, "--trace", &also_new], "--trace writes to it too"),
+        (&["report", a, "--html", "-", "--trace", "-"], "--trace writes to it too"),
+    ] {
+        let run = tool(words).run();
+        assert_eq!((run.status.code(), run.stdout.as_str()), (Some(2), ""), "{run}");
+        assert!(run.stderr.contains(what), "{what}: {run}");
+        assert!(fs::read(a).unwrap() == before && !Path::new(&new).exists(), "{run}");
+    }
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_minus_is_the_standard_output() {
+    let (a, b) = (report("a.json"), report("b.json"));
+    for words in [&["report", &a, "--html", "-"][..], &["merge", &a, &b, "--html", "-"]] {
+        let run = tool(words).run();
+        assert!(run.ok().stdout.starts_with("<!") && run.stdout.trim_end().ends_with("</html>"), "{run}");
+        assert!(run.stderr.is_empty() && !run.folder.join("-").exists(), "{run}");
+    }
+}

@@ -140,7 +140,7 @@ pub struct Show {
     /// As JSON; of several files, an array
     #[arg(long, conflicts_with = "html")]
     pub json: bool,
-    /// As a page, written to this file
+    /// As a page, written to this file; - is the standard output, here and below
     #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
     /// The history as a trace, written to this file, for ui.perfetto.dev or chrome://tracing
@@ -268,7 +268,7 @@ pub struct Merge {
     /// As JSON
     #[arg(long, conflicts_with = "html")]
     pub json: bool,
-    /// As a page, written to this file
+    /// As a page, written to this file; - is the standard output
     #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
 }

@@ -46,9 +46,14 @@ impl fmt::Display for Failure {
 
 /// Prints to stdout. A reader that has gone away (`gpucache report … | head`) is no failure.
 pub fn print(text: &str) -> Result<(), Failure> {
+    print_bytes(text.as_bytes())
+}
+
+/// The same with what need not be text.
+pub fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     use io::Write;
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::new(format!("cannot write to the standard output: {error}")))
         }

@@ -25,7 +25,7 @@ pub struct Loaded {
 /// Reads one report; `-` is the standard input, and a number, where no file has that name, is a process.
 pub fn load(path: &Path) -> Result<Loaded, Failure> {
     if find::is_live_file(path) || find::number(path).is_some() && !path.exists() {
-        return Ok(live(&find::process(path)?, path));
+        return Ok(of_live(&find::process(path)?, path));
     }
     let bytes = read(path).map_err(|what| fault(path, &what))?;
     let mut report = parse(&bytes).map_err(|what| fault(path, &what))?;
@@ -35,7 +35,7 @@ pub fn load(path: &Path) -> Result<Loaded, Failure> {
 }
 
 /// The report that a live file holds.
-fn live(process: &find::Process, named: &Path) -> Loaded {
+pub fn of_live(process: &find::Process, named: &Path) -> Loaded {
     let mut report = process.view.report(process.fate);
     if process.fate == Fate::Elsewhere {
         report.notes.push(

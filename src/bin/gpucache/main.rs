@@ -23,6 +23,7 @@
 //! | `html/` | the page |
 //! | `export/` | the history in forms that other tools show |
 //! | `doctor/` | whether the library would work here, and on a given program |
+//! | `output.rs` | where output goes, and what it must not be written over |
 //! | `sites.rs` | which sites hold more in one report than in another |
 //! | `place.rs` | where the library is |
 //! | `emit.rs` | completions and manual pages, made from the grammar |
@@ -56,6 +57,7 @@ mod find;
 mod html;
 mod load;
 mod merge;
+mod output;
 mod place;
 mod run;
 mod show;

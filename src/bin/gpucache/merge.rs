@@ -2,13 +2,12 @@
 //! ranks are. The merged figures are plain data; text, JSON and page are made from them.
 
 use crate::args::Merge;
-use crate::failure::{Failure, print, remark};
+use crate::failure::{Failure, print};
 use crate::figures::{FIGURES, Figure, Unit};
-use crate::html;
 use crate::load::{Loaded, load_all};
 use crate::report::units::{counted, duration, printable};
-use crate::report::write_atomically;
 use crate::table::aligned;
+use crate::{html, output};
 use serde_json::json;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -53,11 +52,12 @@ pub struct Merged {
 
 /// Merges and shows.
 pub fn merge(args: &Merge) -> Result<ExitCode, Failure> {
+    if let Some(path) = &args.html {
+        output::check(&[("--html", path)], &args.files)?;
+    }
     let reports = load_all(&args.files)?;
     if let Some(path) = &args.html {
-        write_atomically(path, page(&reports).as_bytes())
-            .map_err(|error| Failure::new(format!("--html {}: {error}", path.display())))?;
-        remark(&format!("page written to {}", path.display()));
+        output::write("--html", path, "page", page(&reports).as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
     let merged = merged(&reports);

@@ -1,6 +1,7 @@
 //! Where the library is: named by an option or the environment, or near the tool.
 
 use crate::args::Place;
+use crate::doctor;
 use crate::failure::{self, Failure};
 use std::env;
 use std::ffi::OsStr;
@@ -21,8 +22,17 @@ const NEAR: [&str; 7] =
 
 /// Prints where the library is.
 pub fn print(place: &Place) -> Result<ExitCode, Failure> {
-    failure::print(&format!("{}\n", find(place)?.display()))?;
+    failure::print(&format!("{}\n", find_library(place)?.display()))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The library's absolute path, if what is there can be it: the dynamic linker goes on without what it cannot preload.
+pub fn find_library(place: &Place) -> Result<PathBuf, Failure> {
+    let path = find(place)?;
+    match doctor::no_library(&path) {
+        Some(what) => Err(Failure::new(format!("{}: {what}; {NAME} is wanted", path.display()))),
+        None => Ok(path),
+    }
 }
 
 /// The library's absolute path. Symbolic links stay as they are: a link may be there because the file's own path holds

@@ -1,14 +1,14 @@
 //! `gpucache report`: report files as text, JSON or a page, and their history for other tools.
 
 use crate::args::{Folded, Show};
-use crate::failure::{Failure, print, remark};
+use crate::failure::{Failure, print};
 use crate::find;
 use crate::load::{Loaded, load_all};
 use crate::report::sites::By;
 use crate::report::units::{human, printable};
-use crate::report::{Report, holders, to_text_with, write_atomically};
+use crate::report::{Report, holders, to_text_with};
 use crate::stats::live::Fate;
-use crate::{export, html, merge};
+use crate::{export, html, merge, output};
 use std::process::ExitCode;
 
 /// Sites that the text lists by each of its orders: here nobody waits for a process to end.
@@ -54,6 +54,10 @@ fn only_in_memory(loaded: &Loaded, key: &str, off: &str, what: &str) -> Option<F
 
 /// Shows the files in their order.
 pub fn show(args: &Show) -> Result<ExitCode, Failure> {
+    let outputs = [("--trace", &args.trace), ("--memory-viz", &args.memory_viz), ("--html", &args.html)];
+    let outputs: Vec<_> =
+        outputs.iter().filter_map(|(option, path)| Some((*option, path.as_deref()?))).collect();
+    output::check(&outputs, &args.files)?;
     let reports = load_all(&args.files)?;
     let exports = [
         ("--trace", &args.trace, export::trace as fn(&Report) -> Result<Vec<u8>, Failure>, "trace"),
@@ -70,10 +74,7 @@ pub fn show(args: &Show) -> Result<ExitCode, Failure> {
         {
             return Err(failure);
         }
-        let bytes = export(&one.report)?;
-        write_atomically(path, &bytes)
-            .map_err(|error| Failure::new(format!("{option} {}: {error}", path.display())))?;
-        remark(&format!("{what} written to {}", path.display()));
+        output::write(option, path, what, &export(&one.report)?)?;
         exported = true;
     }
     if let Some(path) = &args.html {
@@ -81,9 +82,7 @@ pub fn show(args: &Show) -> Result<ExitCode, Failure> {
             [one] => html::page(one, None),
             many => merge::page(many),
         };
-        write_atomically(path, page.as_bytes())
-            .map_err(|error| Failure::new(format!("--html {}: {error}", path.display())))?;
-        remark(&format!("page written to {}", path.display()));
+        output::write("--html", path, "page", page.as_bytes())?;
         exported = true;
     }
     if exported {

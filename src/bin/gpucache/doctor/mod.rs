@@ -21,6 +21,7 @@ use crate::args::Doctor;
 use crate::failure::{Failure, print};
 use crate::load;
 use std::ffi::OsStr;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// How a check came out.
@@ -76,6 +77,17 @@ pub fn obstacle(program: &OsStr) -> Option<String> {
     let checks = program::quick_checks(program);
     let check = checks.into_iter().find(|check| check.verdict == Verdict::Fail)?;
     Some(format!("{}: {}", check.finding, check.advice))
+}
+
+/// Why a file can be no preloaded library, if it is plain to see.
+pub fn no_library(path: &Path) -> Option<&'static str> {
+    match binary::read(path) {
+        None => Some("it is no library"),
+        Some(found) if !found.is_dynamic || found.interpreter.is_some() => {
+            Some("it is a program, and no library")
+        }
+        Some(_) => None,
+    }
 }
 
 fn as_text(checks: &[Check]) -> String {

@@ -20,8 +20,8 @@ use std::sync::{Arc, Mutex};
 const PASSED_ON: [i32; 10] =
     [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGTSTP, SIGCONT, SIGWINCH];
 
-/// Runs the program to its end.
-pub fn run(mut command: Command) -> io::Result<ExitStatus> {
+/// Runs the program to its end; its number, which is free again, and how it ended.
+pub fn run(mut command: Command) -> io::Result<(u32, ExitStatus)> {
     // Handlers first: a signal from here on must not end the tool and leave the program. One that whoever started the tool
     // has it ignore (nohup) is left so: a handler would make the program's `exec` take it as not ignored.
     let ignored = ignored();
@@ -54,7 +54,7 @@ pub fn run(mut command: Command) -> io::Result<ExitStatus> {
     let status = reap(&mut child, &reaped)?;
     watching.close();
     let _ = forwarder.join();
-    Ok(status)
+    Ok((child.id(), status))
 }
 
 /// Waits for the end without reaping. A stop of the program is passed on to the tool's own job, as the shell sees only that.

@@ -3,9 +3,10 @@
 
 use crate::args::Run;
 use crate::failure::Failure;
-use crate::policy::Conf;
+use crate::output;
 use crate::policy::conf::{CONF_VARIABLE, canonical_key};
 use crate::policy::grammar::{self, Entry};
+use crate::policy::{Conf, ReportTarget};
 use crate::report::units::printable;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, absolute};
@@ -50,9 +51,16 @@ pub fn compose(
     }
     if let Some(target) = &args.report {
         check_alone(REPORT, target, "--report")?;
+        if let Some(page) = args.html.as_ref().filter(|_| !is_file(target)) {
+            return Err(Failure::new(format!(
+                "--report {} and --html {}: a page is made of the report's JSON, which would be in no file; leave one out",
+                target.display(),
+                page.display()
+            )));
+        }
         variables.push((REPORT, in_this_folder(target, "--report")?));
     } else if let Some(beside) = beside
-        && get(REPORT).is_none_or(|value| value.is_empty() || value == "off")
+        && get(REPORT).is_none_or(|value| !is_file(&value))
     {
         variables.push((REPORT, beside));
     }
@@ -70,7 +78,7 @@ pub fn compose(
         return Err(Failure::new(lines.join("\n")));
     }
     let reports = value(REPORT).and_then(|value| value.into_string().ok());
-    let reports = reports.filter(|value| !value.is_empty() && value != "off");
+    let reports = reports.filter(|value| is_file(value.as_ref()));
     Ok(Settings { variables, reports, remarks })
 }
 
@@ -164,17 +172,23 @@ fn check_alone(variable: &str, value: &OsStr, option: &str) -> Result<(), Failur
     Err(Failure::new(format!("{option} {shown}: {what}")))
 }
 
+/// Whether the library takes a value of `GPUCACHE_REPORT` for a file's name, and not for one of its words (`off`,
+/// `stderr`). What it refuses is no word either.
+fn is_file(value: &OsStr) -> bool {
+    let parsed = Conf::from_env(|name| (name == REPORT).then(|| value.to_owned()));
+    !parsed.errors.is_empty() || matches!(parsed.conf.report(), ReportTarget::File(_))
+}
+
 /// The template from the root of the file system on, because the program may change its folder; the folder's own name is no
-/// template. Says now if the folder is not there, unless its name is known only later.
+/// template. Says now if the folder is not there or takes no file, unless its name is known only later.
 fn in_this_folder(target: &OsStr, option: &str) -> Result<OsString, Failure> {
-    if target == "off" {
+    if option == "--report" && !is_file(target) {
         return Ok(target.to_owned());
     }
     let path = Path::new(target);
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty())
-        && !folder.to_string_lossy().contains('%')
-        && !folder.is_dir()
-    {
+    let folder = path.parent().unwrap_or(path);
+    let is_known = option == "--html" || !folder.to_string_lossy().contains('%');
+    if is_known && !folder.as_os_str().is_empty() && !folder.is_dir() {
         return Err(Failure::new(format!(
             "{option} {}: there is no folder {}",
             path.display(),
@@ -184,6 +198,9 @@ fn in_this_folder(target: &OsStr, option: &str) -> Result<OsString, Failure> {
     if path.is_dir() {
         return Err(Failure::new(format!("{option} {}: it is a folder; a file is wanted", path.display())));
     }
+    if is_known && let Err(error) = output::can_write(path) {
+        return Err(Failure::new(format!("{option} {}: it cannot be written: {error}", path.display())));
+    }
     let folder = std::env::current_dir().unwrap_or_default();
     match (path.is_absolute(), folder.to_str(), target.to_str()) {
         (false, Some(folder), Some(target)) => Ok(format!("{}/{target}", folder.replace('%', "%%")).into()),
@@ -191,14 +208,15 @@ fn in_this_folder(target: &OsStr, option: &str) -> Result<OsString, Failure> {
     }
 }
 
-/// The template of the JSON files beside a page: `page-PID.json`.
+/// The template of the JSON files beside a page: `page-TOOL-PID.json`. The tool's own number is in it so that another run
+/// for the same page, at the same time or still ending, is never taken for this one.
 pub fn json_beside(page: &Path) -> Result<OsString, Failure> {
     in_this_folder(page.as_os_str(), "--html")?;
     let Some(stem) = page.file_stem() else {
         return Err(Failure::new(format!("--html {}: it names no file", page.display())));
     };
     let beside = absolute(page).unwrap_or_else(|_| page.to_owned()).with_file_name(stem);
-    Ok(format!("{}-%p.json", beside.to_string_lossy().replace('%', "%%")).into())
+    Ok(format!("{}-{}-%p.json", beside.to_string_lossy().replace('%', "%%"), std::process::id()).into())
 }
 
 #[cfg(test)]
@@ -310,9 +328,11 @@ mod tests {
     fn a_page_has_its_reports_beside_it_unless_they_have_a_place() {
         let beside = || Some(json_beside(Path::new("/tmp/50%.html")).unwrap());
         let alone = compose(&args(), beside(), |_| None).unwrap();
-        assert_eq!(alone.reports.unwrap(), "/tmp/50%%-%p.json");
+        assert_eq!(alone.reports.clone().unwrap(), format!("/tmp/50%%-{}-%p.json", std::process::id()));
         let placed =
             compose(&args(), beside(), |name| (name == REPORT).then(|| "/tmp/x.json".into())).unwrap();
         assert_eq!(placed.reports.unwrap(), "/tmp/x.json");
+        let word = compose(&args(), beside(), |name| (name == REPORT).then(|| "stderr".into())).unwrap();
+        assert_eq!(word.reports, alone.reports, "a word names no file");
     }
 }

@@ -1,30 +1,59 @@
 //! Which report files a run has left. The library expands the template in each process that reports, so the names are known
-//! only by what they can look like; and by their age, because earlier runs left files of the same form.
+//! only by what they can look like; and by what was there before, because earlier runs left files of the same form.
 
 use crate::report::Template;
 use crate::report::template::Facts;
+use std::collections::HashMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 /// Stands where a placeholder stood: cannot be part of a file name.
 const ANYTHING: char = '\0';
 
-/// Files that the template may have led to, written since `begun`, oldest first.
-pub fn since(template: &Template, begun: SystemTime) -> Vec<PathBuf> {
+/// What tells a file from the one that took its place: reports are renamed into place, or written anew.
+#[derive(PartialEq, Eq, Clone, Copy)]
+struct Mark {
+    inode: u64,
+    /// Its last change, in seconds and nanoseconds: by the clock of the file system alone.
+    changed: (i64, i64),
+}
+
+/// The files of a template as they were before a run.
+pub struct Before {
+    form: String,
+    marks: HashMap<PathBuf, Mark>,
+}
+
+impl Before {
+    /// Takes note of what is there.
+    pub fn of(template: &Template) -> Before {
+        let form = form(template);
+        let marks = marked(&form).collect();
+        Before { form, marks }
+    }
+
+    /// What has been written since, oldest first.
+    pub fn since(&self) -> Vec<PathBuf> {
+        let new = marked(&self.form).filter(|(path, mark)| self.marks.get(path) != Some(mark));
+        let mut new: Vec<_> = new.map(|(path, mark)| (mark.changed, path)).collect();
+        new.sort();
+        new.into_iter().map(|(_, path)| path).collect()
+    }
+}
+
+fn marked(form: &str) -> impl Iterator<Item = (PathBuf, Mark)> {
+    matching(Path::new(form)).into_iter().filter_map(|path| {
+        let meta = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
+        let mark = Mark { inode: meta.ino(), changed: (meta.ctime(), meta.ctime_nsec()) };
+        Some((path, mark))
+    })
+}
+
+/// The only file that a template leads to, where it is known before the program runs.
+pub fn literal(template: &Template) -> Option<PathBuf> {
     let form = form(template);
-    // File systems keep times more coarsely than the clock.
-    let begun = begun.checked_sub(Duration::from_secs(1)).unwrap_or(begun);
-    let mut found: Vec<(SystemTime, PathBuf)> = matching(Path::new(&form))
-        .into_iter()
-        .filter_map(|path| {
-            let meta = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
-            let at = meta.modified().ok()?;
-            (at >= begun).then_some((at, path))
-        })
-        .collect();
-    found.sort();
-    found.into_iter().map(|(_, path)| path).collect()
+    (!form.contains(ANYTHING)).then(|| form.into())
 }
 
 /// The template with [`ANYTHING`] for what each process fills in by itself. A process id of 0 stands for one there, as no
@@ -101,18 +130,20 @@ mod tests {
     fn only_files_of_this_run_are_taken() {
         let folder = std::env::temp_dir().join(format!("gpucache-written-{}", std::process::id()));
         fs::create_dir_all(folder.join("sub")).unwrap();
-        let old = fs::File::create(folder.join("r-1.json")).unwrap();
-        old.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1)).unwrap();
-        for name in ["r-2.json", "sub/r-3.json", ".r-4.json", "other.json"] {
+        for name in ["r-1.json", "r-2.json"] {
             fs::write(folder.join(name), "").unwrap();
         }
-        let begun = SystemTime::now() - Duration::from_secs(60);
-        let found =
-            |text: &str| since(&Template::parse(&format!("{}/{text}", folder.display())).unwrap(), begun);
-        assert_eq!(found("r-%p.json"), [folder.join("r-2.json")]);
-        assert_eq!(found("%e/r-%p.json"), [folder.join("sub/r-3.json")]);
-        assert_eq!(found("other.json"), [folder.join("other.json")]);
-        assert_eq!(found("r-1.json"), [""; 0].map(PathBuf::from));
+        let before =
+            |text: &str| Before::of(&Template::parse(&format!("{}/{text}", folder.display())).unwrap());
+        let texts = ["r-%p.json", "%e/r-%p.json", "other.json", "r-1.json"];
+        let [each, within, other, one] = texts.map(before);
+        for name in ["r-2.json", "sub/r-3.json", ".r-4.json", "other.json"] {
+            crate::report::write_atomically(&folder.join(name), b"").unwrap();
+        }
+        assert_eq!(each.since(), [folder.join("r-2.json")], "the one that was replaced");
+        assert_eq!(within.since(), [folder.join("sub/r-3.json")]);
+        assert_eq!(other.since(), [folder.join("other.json")]);
+        assert_eq!(one.since(), [""; 0].map(PathBuf::from));
         fs::remove_dir_all(&folder).unwrap();
     }
 }
