@@ -11,7 +11,7 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{EnterAlternateScreen, enable_raw_mode};
 use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::io;
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -59,6 +59,10 @@ fn watch(terminal: &mut DefaultTerminal, view: &mut View, signal: &AtomicUsize) 
         loop {
             if signal.load(Ordering::Relaxed) != 0 {
                 return Ok(());
+            }
+            // Not every terminal that goes sends a signal, and one that is gone always has something to read.
+            if !io::stdout().is_terminal() {
+                return Err(io::Error::other("the terminal is gone"));
             }
             let left = view.pause().saturating_sub(looked.elapsed());
             if left.is_zero() && !view.paused {
