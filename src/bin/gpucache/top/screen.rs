@@ -9,6 +9,8 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{EnterAlternateScreen, enable_raw_mode};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, IsTerminal};
@@ -60,17 +62,13 @@ fn watch(terminal: &mut DefaultTerminal, view: &mut View, signal: &AtomicUsize) 
             if signal.load(Ordering::Relaxed) != 0 {
                 return Ok(());
             }
-            // Not every terminal that goes sends a signal, and one that is gone always has something to read.
-            if !io::stdout().is_terminal() {
-                return Err(io::Error::other("the terminal is gone"));
-            }
             let left = view.pause().saturating_sub(looked.elapsed());
             if left.is_zero() && !view.paused {
                 view.look();
                 looked = Instant::now();
                 break;
             }
-            if event::poll(if view.paused { STEP } else { left.min(STEP) })? {
+            if is_typed(if view.paused { STEP } else { left.min(STEP) })? {
                 match take(view)? {
                     Then::Quit => return Ok(()),
                     Then::Suspend => suspend(terminal, view)?,
@@ -80,6 +78,25 @@ fn watch(terminal: &mut DefaultTerminal, view: &mut View, signal: &AtomicUsize) 
             }
         }
     }
+}
+
+/// Whether there is an event, waiting for one so long. Not every terminal that goes sends a signal, and one that is gone can be read
+/// from without an end, which `event::poll` would do: so it is not asked then.
+fn is_typed(wait: Duration) -> io::Result<bool> {
+    let input = io::stdin();
+    if !input.is_terminal() {
+        return event::poll(wait);
+    }
+    let mut asked = [PollFd::new(&input, PollFlags::IN)];
+    let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
+    match poll(&mut asked, Some(&wait)) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    if asked[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
+        return Err(io::Error::other("it is gone"));
+    }
+    event::poll(Duration::ZERO)
 }
 
 /// Takes all that has been typed, so that a slow line does not draw each key by itself.
