@@ -14,10 +14,11 @@ impl<G: Gpu> Server<G> {
         // Who finds another thread growing the heap does not wait for it: that is for those who find no memory.
         let _turn = self.growing.try_lock()?;
         let need = rounded.max(bytes);
+        let under_cap = |trade: &Trade| trade.take <= self.books.account.headroom();
         {
             let mut inner = self.locked();
             let trade = inner.heap.trade(need)?;
-            if !self.has_room(&trade) || !inner.heap.can_pay(&trade, &inner.purse) {
+            if !under_cap(&trade) || !inner.heap.can_pay(&trade, &inner.purse) {
                 inner.put_off_trades();
                 return None;
             }
@@ -27,6 +28,9 @@ impl<G: Gpu> Server<G> {
             self.locked().put_off_trades();
             return None;
         }
+        // There must be room beside what is given: who gives first, and then finds that others have taken the room, has made memory
+        // in hand into none. Asked once and without the lock, for it is a call.
+        let free = real::driver_free(self.books.device).unwrap_or(u64::MAX);
         let trade = {
             let mut inner = self.locked();
             self.catch_up(&mut inner);
@@ -37,7 +41,7 @@ impl<G: Gpu> Server<G> {
                 return None;
             }
             let inner = &mut *inner;
-            let trade = inner.heap.trade(need).filter(|trade| self.has_room(trade))?;
+            let trade = inner.heap.trade(need).filter(|trade| under_cap(trade) && trade.take <= free)?;
             inner.heap.pay(&trade, &mut inner.purse).then_some(trade)?
         };
         if let Some(region) = trade.give
@@ -46,12 +50,5 @@ impl<G: Gpu> Server<G> {
             return None;
         }
         self.grow_and_take(cache, bytes, rounded, Grow::Least).ok()
-    }
-
-    /// Whether cap and driver have room for what is taken beside what is given: who gives first, and then finds that others have
-    /// taken the room, has made memory in hand into none.
-    fn has_room(&self, trade: &Trade) -> bool {
-        trade.take <= self.books.account.headroom()
-            && real::driver_free(self.books.device).is_none_or(|free| trade.take <= free)
     }
 }

@@ -8,7 +8,8 @@ A run differs from the next by a few per cent for as long as it lasts (which cor
 clocks drift. So in each round there is a process for every setting, all at once, and they work in turns, the others
 asleep: ABC CBA ABC …. The command speaks as `turn.py` says. Of each round counts the median of the ratios within a turn.
 Where the work is N pieces of different sizes that come round and round (--pieces), it is the ratio of the sums of each piece's
-lowest times: what a busy machine adds is never negative. What several rounds say is their mean, and how far to trust it is Student's 95 % interval of that mean.
+lowest times: what a busy machine adds is never negative. What several rounds say is their mean, and how far to trust it is
+Student's 95 % interval of that mean.
 At least three rounds are made, and more up to N while a bound is undecided and S seconds are not over. Printed are
   round N SETTING MS…           medians of the round, for the reader
   ms SETTING MEDIAN LOWEST      of all turns
