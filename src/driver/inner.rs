@@ -5,7 +5,7 @@ use crate::report::model::{DriverTime, Mapped};
 use crate::stats::{Counts, SizeHistogram};
 
 /// Frees after which the current epoch is sealed even if nobody has missed.
-pub(super) const FREES_PER_SEAL: u32 = 32;
+pub(super) const FREES_PER_SEAL: u32 = 64;
 /// Allocations between two that see to what is nobody's task: they leave figures for those who watch, and one in so many of them asks
 /// about the sealed epochs.
 pub(super) const ALLOCS_PER_PASS: u32 = 16;

@@ -7,23 +7,21 @@
 use super::Gpu;
 use super::inner::Inner;
 use super::server::Server;
-use crate::pool::{Best, Cache, Drain, Epoch, Fit, GRANULE};
+use crate::pool::{Best, Cache, Drain, Epoch, Fit, Fits, GRANULE};
 use parking_lot::MutexGuard;
 
 /// Requests served between two waits that are not forced: with 16 a wait costs a program of overlapping streams nothing
 /// measurable, with one it costs it all overlap.
 pub(super) const SERVED_PER_BARRIER: u64 = 16;
 /// Requests served between two drains of the caches for the sake of a tighter fit.
-const SERVED_PER_DRAIN: u64 = 4;
+const SERVED_PER_DRAIN: u64 = 16;
 /// Requests served between two seals for the sake of a tighter fit; what that costs in memory is in `benches/NOTES.md`.
 const SERVED_PER_QUESTION: u64 = 16;
 
-/// What there is for a request.
+/// What has come of a request.
 enum Found {
-    /// A clean block to serve it with.
-    Clean(Best),
-    /// No tight fit; perhaps one that would do.
-    Loose(Option<Best>),
+    /// A clean block to serve it with, if there is one.
+    Clean(Option<Best>),
     /// It has been served: the address.
     Served(u64),
 }
@@ -37,34 +35,32 @@ impl<G: Gpu> Server<G> {
         if let Some(cache) = cache {
             inner.heap.settle(cache);
         }
-        let mut found = match inner.heap.best(need) {
-            Some(best) if best.is_tight(need) => Found::Clean(best),
-            other => Found::Loose(other),
-        };
-        if let Found::Loose(best) = found {
-            (inner, found) = self.look_further(inner, cache, best, (bytes, need));
+        let fits = inner.heap.fits(need, Fit::Any);
+        let mut found = Found::Clean(fits.tight(need));
+        if let Found::Clean(None) = found {
+            (inner, found) = self.look_further(inner, cache, fits, (bytes, need));
         }
         let address = match found {
-            Found::Clean(best) => {
+            Found::Clean(best) => best.map(|best| {
                 inner.count(bytes, true);
-                Some(inner.heap.take_best(best, need, bytes))
-            }
+                inner.heap.take_best(best, need, bytes)
+            }),
             Found::Served(address) => Some(address),
-            Found::Loose(_) => None,
         };
         self.pass_by(inner);
         address
     }
 
-    /// What serves the request once everything has been tried that may bring a tighter fit than `loose`.
+    /// What serves the request once everything has been tried that may bring a tighter fit than what there is, which is `fits`.
     #[inline(never)]
     fn look_further<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
         cache: Option<&Cache>,
-        mut loose: Option<Best>,
+        fits: Fits,
         (bytes, need): (u64, u64),
     ) -> (MutexGuard<'a, Inner>, Found) {
+        let mut known = Some(fits);
         if let Some(newest) = inner.heap.newest_pending() {
             // A range is there to waste nothing, and what is cut in it must be moved together again.
             let seal =
@@ -74,12 +70,14 @@ impl<G: Gpu> Server<G> {
                 // What is freed is sealed every few frees anyway: mostly a question is all that it takes, and mostly there is none to ask.
                 let more = if seal { self.fence.refresh(newest) } else { self.fence.poll() };
                 inner = self.locked();
-                loose = None;
+                known = None;
                 if more {
                     self.catch_up(&mut inner);
-                    if let Some(best) = inner.heap.best(need).filter(|best| best.is_tight(need)) {
-                        return (inner, Found::Clean(best));
+                    let fits = inner.heap.fits(need, Fit::Any);
+                    if let Some(best) = fits.tight(need) {
+                        return (inner, Found::Clean(Some(best)));
                     }
+                    known = Some(fits);
                 }
             }
         }
@@ -87,21 +85,19 @@ impl<G: Gpu> Server<G> {
         if inner.due(SERVED_PER_DRAIN, |inner| &mut inner.served_at_drain)
             && self.drain_locked(&mut inner.heap, Drain::Like(need))
         {
-            loose = None;
+            known = None;
         }
         if let Some(epoch) = self.wait_due(&mut inner, need) {
             drop(inner);
             self.wait_until(epoch);
             inner = self.locked();
-            loose = None;
+            known = None;
         }
-        if loose.is_none() {
+        if known.is_none() {
             self.catch_up(&mut inner);
         }
-        if inner.heap.may_trade(need, &inner.purse) {
-            if let Some(best) = inner.heap.choice(need, Fit::Begun, None) {
-                return (inner, Found::Clean(best));
-            }
+        let mut fits = known.unwrap_or_else(|| inner.heap.fits(need, Fit::Any));
+        if fits.begun().is_none() && inner.heap.may_trade(need, &inner.purse) {
             drop(inner);
             let traded = self.trade(cache, bytes, need);
             inner = self.locked();
@@ -109,13 +105,10 @@ impl<G: Gpu> Server<G> {
                 return (inner, Found::Served(address));
             }
             self.catch_up(&mut inner);
-            loose = inner.heap.best(need);
-            if let Some(best) = loose.filter(|best| best.is_tight(need)) {
-                return (inner, Found::Clean(best));
-            }
+            fits = inner.heap.fits(need, Fit::Any);
         }
-        let found = inner.heap.choice(need, Fit::Any, loose).map_or(Found::Loose(None), Found::Clean);
-        (inner, found)
+        let found = fits.tight(need).or_else(|| inner.heap.choose(need, fits));
+        (inner, Found::Clean(found))
     }
 
     /// What to wait for before a larger clean block is cut, if that is due. Where the GPU lags behind, cutting costs the next

@@ -35,9 +35,8 @@ impl<G: Gpu> Server<G> {
             let mut inner = self.locked();
             self.catch_up(&mut inner);
             // What was pending is clean now: perhaps no idle region has to be cut any more.
-            if inner.heap.best(need).is_some_and(|best| best.is_tight(need))
-                || inner.heap.choice(need, Fit::Begun, None).is_some()
-            {
+            let fits = inner.heap.fits(need, Fit::Any);
+            if fits.begun().or(fits.tight(need)).is_some() {
                 return None;
             }
             let inner = &mut *inner;

@@ -5,7 +5,7 @@
 
 use super::arena::Arena;
 use super::classes::GRANULE;
-use super::record::{Id, NONE, Record};
+use super::record::{Id, NONE};
 
 /// Bits of a size below its highest one that tell bins apart.
 const FINE: u32 = 6;
@@ -13,7 +13,10 @@ const FINE: u32 = 6;
 const BINS: usize = ((40 - FINE as usize - 1) << FINE) + (2 << FINE);
 const WORDS: usize = BINS.div_ceil(64);
 /// Blocks of a bin that are looked at, before the next bin is.
-const SCAN: usize = 16;
+const SCAN: u32 = 16;
+
+/// Blocks of a bin were passed over.
+struct Cut;
 
 /// The clean blocks of a heap.
 pub struct Bins {
@@ -101,88 +104,61 @@ impl Bins {
         Some(word * 64 + self.words[word].trailing_zeros() as usize)
     }
 
-    /// The best block of at least `need` and less than `limit` bytes. Finds one whenever there is one.
-    pub fn pick(&self, arena: Arena, need: u64, limit: u64) -> Option<Id> {
-        let mut cut = false;
-        let picked = self.pick_within(arena, need, limit, SCAN, &mut cut);
-        if picked.is_none() && cut {
-            return self.pick_within(arena, need, limit, usize::MAX, &mut cut);
+    /// The best block of at least `need` and less than `limit` bytes, with its size. Finds one whenever there is one.
+    #[inline]
+    pub fn pick(&self, arena: Arena, need: u64, limit: u64) -> Option<(Id, u64)> {
+        let first = self.filled(bin_of(need))?;
+        match self.pick_from::<SCAN>(arena, first, need, limit) {
+            Ok(found) => found,
+            // Somewhere among many of a bin.
+            Err(Cut) => self.pick_from::<{ u32::MAX }>(arena, first, need, limit).unwrap_or(None),
         }
-        picked
     }
 
-    fn pick_within(&self, arena: Arena, need: u64, limit: u64, scan: usize, cut: &mut bool) -> Option<Id> {
-        let last = bin_of(limit.saturating_sub(1));
-        let mut bin = self.filled(bin_of(need))?;
-        while bin <= last {
-            let mut best: Option<(u64, u64, Id)> = None;
-            let mut id = self.heads[bin];
-            let mut seen = 0;
-            while id != NONE {
-                if seen == scan {
-                    *cut = true;
-                    break;
-                }
-                seen += 1;
-                let record = arena.get(id);
-                let size = record.size();
-                if size >= need && size < limit {
-                    let rank = (size, record.addr());
-                    if best.is_none_or(|(size, addr, _)| rank < (size, addr)) {
-                        best = Some((rank.0, rank.1, id));
-                    }
-                }
-                id = record.right();
-            }
-            if let Some((_, _, id)) = best {
-                return Some(id);
-            }
-            bin = self.filled(bin + 1)?;
-        }
-        None
-    }
-
-    /// The best block that `good` accepts, of at least `need` and less than `limit` bytes. May miss some: it looks at few of
-    /// the blocks of a bin, and at so many in all.
-    pub fn pick_good(
+    /// The same from a bin on, which is not empty. `Err` if it found none and has not looked at more than `MOST` blocks of a bin.
+    fn pick_from<const MOST: u32>(
         &self,
         arena: Arena,
+        first: usize,
         need: u64,
         limit: u64,
-        good: impl Fn(&Record) -> bool,
-    ) -> Option<Id> {
-        let last = bin_of(limit.saturating_sub(1));
-        let mut looks = 2 * SCAN;
-        let mut bin = self.filled(bin_of(need))?;
-        while bin <= last && looks > 0 {
-            let mut best: Option<(u64, u64, Id)> = None;
+    ) -> Result<Option<(Id, u64)>, Cut> {
+        let last = if limit == u64::MAX { BINS - 1 } else { bin_of(limit - 1) };
+        let (mut bin, mut cut) = (first, false);
+        while bin <= last {
+            let (mut best, mut smallest) = (NONE, limit);
             let mut id = self.heads[bin];
-            for _ in 0..SCAN.min(looks) {
-                if id == NONE {
+            let mut left = MOST;
+            while id != NONE {
+                if left == 0 {
+                    cut = true;
                     break;
                 }
-                looks -= 1;
+                left -= 1;
                 let record = arena.get(id);
-                let (size, addr) = (record.size(), record.addr());
-                let better = best.is_none_or(|(other, at, _)| (size, addr) < (other, at));
-                if size >= need && size < limit && better && good(record) {
-                    best = Some((size, addr, id));
+                let size = record.size();
+                // Of equals the one that comes first by address.
+                let better = size < smallest
+                    || (size == smallest && best != NONE && record.addr() < arena.get(best).addr());
+                if size >= need && better {
+                    (best, smallest) = (id, size);
                 }
                 id = record.right();
             }
-            if let Some((_, _, id)) = best {
-                return Some(id);
+            if best != NONE {
+                return Ok(Some((best, smallest)));
             }
-            bin = self.filled(bin + 1)?;
+            let Some(next) = self.filled(bin + 1) else { break };
+            bin = next;
         }
-        None
+        if cut { Err(Cut) } else { Ok(None) }
     }
 
-    /// The largest block, or nearly, if it has less than `limit` bytes.
-    pub fn pick_largest(&self, arena: Arena, limit: u64) -> Option<Id> {
+    /// The largest block, or nearly, if it has less than `limit` bytes; with its size.
+    pub fn pick_largest(&self, arena: Arena, limit: u64) -> Option<(Id, u64)> {
         let word = self.summary.checked_ilog2()?;
         let bin = word as usize * 64 + self.words[word as usize].ilog2() as usize;
-        let mut best: Option<(u64, Id)> = None;
+        let mut best: Option<(Id, u64)> = None;
         let mut id = self.heads[bin];
         for _ in 0..SCAN {
             if id == NONE {
@@ -190,12 +166,12 @@ impl Bins {
             }
             let record = arena.get(id);
             let size = record.size();
-            if size < limit && best.is_none_or(|(other, _)| size > other) {
-                best = Some((size, id));
+            if size < limit && best.is_none_or(|(_, other)| size > other) {
+                best = Some((id, size));
             }
             id = record.right();
         }
-        best.map(|(_, id)| id)
+        best
     }
 
     /// Size of the largest block in bytes; 0 when there is none. O(blocks of about that size); for tests.

@@ -133,9 +133,12 @@ impl Heap {
         if let Some(range) = self.range.as_ref().filter(|range| range.slot.is_none()) {
             sums.reserved += range.detached;
         }
-        for (id, placed) in self.bins.all(arena) {
-            ensure!(placed, "block {id} is in the wrong bin, or its bin is not marked");
-            ensure!(clean.remove(&id), "block {id} is in a bin and not clean, or twice");
+        for (bins, wholes) in [(&self.holes, false), (&self.wholes, true)] {
+            for (id, placed) in bins.all(arena) {
+                ensure!(placed, "block {id} is in the wrong bin, or its bin is not marked");
+                ensure!(self.is_whole(id) == wholes, "block {id} is among the whole regions: {wholes}");
+                ensure!(clean.remove(&id), "block {id} is in a bin and not clean, or twice");
+            }
         }
         ensure!(clean.is_empty(), "clean blocks {clean:?} are in no bin");
         self.check_queue(&mut pending)?;

@@ -9,7 +9,7 @@
 
 use super::Fit;
 use super::heap::Heap;
-use super::record::{Id, NONE, Record};
+use super::record::{Id, NONE};
 
 /// An idle region is as good as a hole if the request takes all of it but this part.
 const CLOSE: u64 = 4;
@@ -24,34 +24,63 @@ pub(super) fn tight(need: u64) -> u64 {
 /// A clean block that would serve a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Best {
-    id: Id,
-    size: u64,
+    pub(super) id: Id,
+    pub(super) size: u64,
 }
 
-impl Best {
-    /// Whether it is one for [`Fit::Tight`].
-    pub fn is_tight(&self, need: u64) -> bool {
-        self.size < tight(need)
+/// The clean blocks that would serve a request best: of those in regions where something else is, and of whole regions.
+#[derive(Clone, Copy, Debug)]
+pub struct Fits {
+    hole: Option<Best>,
+    whole: Option<Best>,
+}
+
+impl Fits {
+    /// The smaller one, if it is a tight fit.
+    #[inline]
+    pub fn tight(&self, need: u64) -> Option<Best> {
+        let limit = tight(need);
+        match (self.hole, self.whole.filter(|whole| whole.size < limit)) {
+            (Some(hole), Some(whole)) if hole.size > whole.size => Some(whole),
+            (Some(hole), _) if hole.size < limit => Some(hole),
+            (_, whole) => whole,
+        }
+    }
+
+    /// The one in whose region something else is.
+    pub fn begun(&self) -> Option<Best> {
+        self.hole
     }
 }
 
 impl Heap {
-    /// The clean block of the best fit for a request of `need` bytes above the slabs' sizes, a multiple of 512; everything that
+    /// The clean blocks of the best fit for a request of `need` bytes above the slabs' sizes, a multiple of 512; everything that
     /// is over has been retired.
-    pub fn best(&self, need: u64) -> Option<Best> {
-        self.bins.pick(self.arena, need, self.limit(need, Fit::Any)).map(|id| self.as_best(id))
+    #[inline]
+    pub fn fits(&self, need: u64, fit: Fit) -> Fits {
+        let (arena, limit) = (self.arena, self.limit(need, fit));
+        let best = |(id, size)| Best { id, size };
+        let hole = self.holes.pick(arena, need, limit).map(best);
+        // A hole that fits is not compared with regions: what they are spared is not worth a second search.
+        let search = self.gauges.idle >= need && hole.is_none_or(|hole| hole.size >= tight(need));
+        let whole = if search { self.wholes.pick(arena, need, limit).map(best) } else { None };
+        Fits { hole, whole }
     }
 
-    /// The clean block that serves such a request if its best fit, where that is known to be `best`, is not tight.
-    pub fn choice(&self, need: u64, fit: Fit, best: Option<Best>) -> Option<Best> {
-        if best.is_some() && self.gauges.idle < need {
-            return best;
+    /// Which clean block serves such a request, of which `fits` is what there is with [`Fit::Any`].
+    pub fn choose(&self, need: u64, fits: Fits) -> Option<Best> {
+        let close = need.saturating_add(need / CLOSE + 1);
+        match (fits.hole, fits.whole) {
+            (Some(hole), Some(whole)) if whole.size < close.min(hole.size) => Some(whole),
+            (Some(hole), _) => Some(hole),
+            (None, Some(whole)) if whole.size < close => Some(whole),
+            (None, Some(whole)) => {
+                let limit = self.limit(need, Fit::Any).min(need.saturating_mul(LARGEST));
+                let largest = self.wholes.pick_largest(self.arena, limit).filter(|largest| largest.1 >= need);
+                Some(largest.map_or(whole, |(id, size)| Best { id, size }))
+            }
+            (None, None) => None,
         }
-        self.choose(need, fit).map(|id| self.as_best(id))
-    }
-
-    fn as_best(&self, id: Id) -> Best {
-        Best { id, size: self.arena.get(id).size() }
     }
 
     /// Serves the request with what was found for it, since when nothing else has happened: the address.
@@ -62,27 +91,12 @@ impl Heap {
         addr
     }
 
-    /// The clean block that serves a request of `need` bytes.
-    pub(super) fn choose(&self, need: u64, fit: Fit) -> Option<Id> {
-        let (arena, limit) = (self.arena, self.limit(need, fit));
-        if fit == Fit::Tight || self.gauges.idle < need {
-            return self.bins.pick(arena, need, limit);
-        }
-        let close = if fit == Fit::Any { need.saturating_add(need / CLOSE + 1) } else { 0 };
-        let good = |record: &Record| record.size() < close || !is_whole_region(record);
-        if let Some(id) = self.bins.pick_good(arena, need, limit, good) {
-            return Some(id);
-        }
-        if fit == Fit::Begun {
-            return None;
-        }
-        // Hardly a hole is of this size, so the largest block is mostly an idle region.
-        let largest = self.bins.pick_largest(arena, limit.min(need.saturating_mul(LARGEST)));
-        largest.filter(|id| arena.get(*id).size() >= need).or_else(|| self.bins.pick(arena, need, limit))
+    /// Whether a free block is all of its region. The range is no region of this kind: it cannot go back as a whole.
+    #[inline]
+    pub(super) fn is_whole(&self, id: Id) -> bool {
+        let block = self.arena.get(id);
+        block.prev() == NONE
+            && block.next() == NONE
+            && self.range.as_ref().is_none_or(|range| range.slot != Some(block.region()))
     }
-}
-
-/// Whether a free block is all of its region.
-fn is_whole_region(block: &Record) -> bool {
-    block.prev() == NONE && block.next() == NONE
 }

@@ -55,7 +55,9 @@ pub struct Heap {
     pub(super) index: &'static Index,
     pub(super) arena: Arena,
     pub(super) rules: Rules,
-    pub(super) bins: Bins,
+    /// The clean blocks, by size: those that have neighbours in their region, and those that are all of it.
+    pub(super) holes: Bins,
+    pub(super) wholes: Bins,
     pub(super) regions: Regions,
     /// The expandable range, if the heap has one.
     pub(super) range: Option<Box<Range>>,
@@ -86,7 +88,8 @@ impl Heap {
             index,
             arena: index.records.arena(),
             rules,
-            bins: Bins::new(),
+            holes: Bins::new(),
+            wholes: Bins::new(),
             regions: Regions::default(),
             range: None,
             queue: (NONE, NONE),
@@ -144,8 +147,13 @@ impl Heap {
     }
 
     pub(super) fn alloc_block(&mut self, need: u64, requested: u64, fit: Fit) -> Option<u64> {
-        let id = self.choose(need, fit)?;
-        Some(self.take_block(id, self.arena.get(id).size(), need, requested))
+        let fits = self.fits(need, fit);
+        let best = match fit {
+            Fit::Tight => fits.tight(need),
+            Fit::Begun => fits.begun(),
+            Fit::Any => self.choose(need, fits),
+        }?;
+        Some(self.take_block(best.id, best.size, need, requested))
     }
 
     /// Makes `need` bytes of the binned block `id` of `size` bytes a live block.
@@ -177,15 +185,18 @@ impl Heap {
     /// when the records are exhausted.
     fn cut(&mut self, id: Id, size: u64, need: u64) -> Option<Id> {
         let top = need <= TOP_MAX;
+        let whole = self.is_whole(id);
         let (low, high) = self.split(id, if top { size - need } else { need })?;
         let (taken, rest) = if top { (high, low) } else { (low, high) };
-        if rest == id {
-            self.gauges.clean -= need;
-            self.bins.resized(self.arena, id, size);
+        self.gauges.clean -= need;
+        if whole {
+            self.wholes.remove_sized(self.arena, id, size);
+            self.holes.insert(self.arena, rest);
+        } else if rest == id {
+            self.holes.resized(self.arena, id, size);
         } else {
-            self.bins.remove_sized(self.arena, id, size);
-            self.gauges.clean -= size;
-            self.bin(rest);
+            self.holes.remove_sized(self.arena, id, size);
+            self.holes.insert(self.arena, rest);
         }
         Some(taken)
     }
@@ -309,44 +320,53 @@ impl Heap {
         let free = |id: Id| id != NONE && arena.get(id).state() == State::Clean;
         let (below, above) = (free(prev), free(next));
         self.gauges.clean += size;
-        let mut whole = id;
-        // The larger block's record survives a merge, and mostly stays in its bin: then the bins do not change.
+        let mut joined = id;
+        // The larger block's record survives a merge, and mostly stays in its bin: then the bins do not change. Who has a
+        // neighbour is no whole region.
         let mut listed = None;
         if below {
             let other = arena.get(prev).size();
             if other >= size {
                 listed = Some(other);
             } else {
-                self.bins.remove(arena, prev);
+                self.holes.remove(arena, prev);
             }
-            whole = self.merge(prev, id);
+            joined = self.merge(prev, id);
         }
         if above {
             let other = arena.get(next).size();
-            if other > arena.get(whole).size() {
+            if other > arena.get(joined).size() {
                 if let Some(old) = listed {
-                    self.bins.remove_sized(arena, whole, old);
+                    self.holes.remove_sized(arena, joined, old);
                 }
                 listed = Some(other);
             } else {
-                self.bins.remove(arena, next);
+                self.holes.remove(arena, next);
             }
-            whole = self.merge(whole, next);
+            joined = self.merge(joined, next);
         }
-        match listed {
-            Some(old) => self.bins.resized(arena, whole, old),
-            None => self.bins.insert(arena, whole),
+        match (listed, self.is_whole(joined)) {
+            (Some(old), false) => self.holes.resized(arena, joined, old),
+            (None, false) => self.holes.insert(arena, joined),
+            (listed, true) => {
+                if let Some(old) = listed {
+                    self.holes.remove_sized(arena, joined, old);
+                }
+                self.wholes.insert(arena, joined);
+            }
         }
     }
 
     pub(super) fn bin(&mut self, id: Id) {
         self.gauges.clean += self.arena.get(id).size();
-        self.bins.insert(self.arena, id);
+        let bins = if self.is_whole(id) { &mut self.wholes } else { &mut self.holes };
+        bins.insert(self.arena, id);
     }
 
     pub(super) fn unbin(&mut self, id: Id) {
         self.gauges.clean -= self.arena.get(id).size();
-        self.bins.remove(self.arena, id);
+        let bins = if self.is_whole(id) { &mut self.wholes } else { &mut self.holes };
+        bins.remove(self.arena, id);
     }
 
     /// Forgets everything: the context died. Blocks that the program still holds become foreign.

@@ -63,7 +63,7 @@ mod view;
 
 pub use cache::{CACHED_MAX, Cache, Popped};
 pub use caches::{Caches, Drain, cached_need};
-pub use choice::Best;
+pub use choice::{Best, Fits};
 pub use classes::{GRANULE, SMALL_MAX};
 pub use depot::Batch;
 pub use gauges::{Gauge, Usage};

@@ -1,6 +1,7 @@
 //! A naive heap: a list of what is live and what was freed when. Every answer of the real one is held against it, for
 //! random actions of proptest (`tests/random.rs`) and of the coverage-guided fuzzer (`fuzz/`).
 
+use super::bins::Bins;
 use super::classes::class;
 use super::record::NONE;
 use super::{BlockState, Claim, Claimed, Epoch, Fit, GRANULE, Heap, Index, PAGE, Rules};
@@ -225,7 +226,8 @@ impl Model {
             (true, false) => Fit::Begun,
             (false, _) => Fit::Any,
         };
-        let before = self.heap.bins.largest(self.heap.arena);
+        let largest = |bins: &Bins| bins.largest(self.heap.arena);
+        let before = largest(&self.heap.holes).max(largest(&self.heap.wholes));
         let mut addr = self.heap.alloc(bytes, rounded, fit, self.retired);
         if addr.is_none() && !tight {
             assert!(

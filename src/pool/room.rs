@@ -18,7 +18,7 @@ use super::record::{Id, NONE, State};
 use super::region::PAGE;
 
 /// A new handle is at most this part of what the range holds, and no larger than the limit.
-const PIECE_SHARE: u64 = 256;
+const PIECE_SHARE: u64 = 512;
 const PIECE_MAX: u64 = 8 << 20;
 
 /// How memory for a request is to be mapped.

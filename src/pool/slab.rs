@@ -5,6 +5,7 @@
 //! so that a program that allocates and frees one object does not carve a slab each time.
 
 use super::arena::Arena;
+use super::bins::Bins;
 use super::classes::{CELL, CLASSES, class};
 use super::gauges::Gauges;
 use super::heap::{Heap, OBJECT};
@@ -260,11 +261,12 @@ impl Heap {
         let arena = self.arena;
         let limit = self.rules.max_split;
         let slack = |id: Id| arena.get(id).addr().next_multiple_of(CELL) - arena.get(id).addr();
-        let id = self
-            .bins
-            .pick(arena, size, limit)
-            .filter(|&id| slack(id) + size <= arena.get(id).size())
-            .or_else(|| self.bins.pick(arena, size + CELL - super::GRANULE, limit))?;
+        let fits = |bins: &Bins| {
+            bins.pick(arena, size, limit)
+                .filter(|&(id, found)| slack(id) + size <= found)
+                .or_else(|| bins.pick(arena, size + CELL - super::GRANULE, limit))
+        };
+        let (id, _) = fits(&self.holes).or_else(|| fits(&self.wholes))?;
         let before = slack(id);
         self.unbin(id);
         let mut block = id;

@@ -40,6 +40,14 @@ fn an_idle_region_that_the_request_takes_nearly_all_of_is_as_good_as_a_hole() {
 }
 
 #[test]
+fn a_hole_that_fits_comes_before_an_idle_region_that_fits_exactly() {
+    let mut heap = with_regions(&[(FIRST, 100)]);
+    take(&mut heap, 48, Fit::Any).unwrap();
+    assert!(heap.add_region(SECOND, 50 * MIB));
+    assert_eq!(take(&mut heap, 50, Fit::Any), Some(FIRST + 48 * MIB));
+}
+
+#[test]
 fn of_idle_regions_alone_the_largest_is_cut_if_any_may_be() {
     let mut heap = with_regions(&[(FIRST, 64), (SECOND, 128), (THIRD, 96)]);
     assert_eq!(take(&mut heap, 20, Fit::Begun), None, "none has begun");
