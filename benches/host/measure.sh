@@ -61,11 +61,13 @@ instructions() {
          mine && /^[0-9]/ && NF == 2 { sum += $2 }
          END { if (!sum) exit 1; printf "%.0f\n", sum }' "$bench/profile/$1.$2"
 }
-# driver_calls NAME PART: calls from outside the driver into it within that one. Instructions do not show what they cost.
+# driver_calls NAME PART: calls from outside the driver into it, for each pair. Instructions do not show what they cost. The
+# profiler counts calls outside of `measured` too, so these are of all pairs up to the end of that call, the first ones included.
 driver_calls() {
-    awk '/^cob=/ { driver = /libcuda\.so/ }
-         /^calls=/ { if (driver) { split($1, count, "="); sum += count[2] } driver = 0 }
-         END { printf "%.0f\n", sum }' "$bench/profile/$1.$2"
+    awk '/^fn=/ { alloc = /=gpu_alloc$/ }
+         /^cob=/ { driver = /libcuda\.so/ }
+         /^calls=/ { split($1, count, "="); if (driver) sum += count[2]; else if (alloc) pairs += count[2]; driver = 0 }
+         END { if (!pairs) exit 1; printf "%.3f\n", sum / pairs }' "$bench/profile/$1.$2"
 }
 
 count_pairs() {
@@ -83,7 +85,7 @@ count_pairs() {
     figure pair.sampled.512 "$(calc "$(instructions pair.sampled 1) / $PAIRS" %.1f)" instructions
     malloc_instructions=()
     for i in "${!SIZES[@]}"; do
-        figure "calls.pair.${SIZES[i]}" "$(calc "$(driver_calls pair.driver $((i + 1))) / $PAIRS" %.3f)" calls
+        figure "calls.pair.${SIZES[i]}" "$(driver_calls pair.driver $((i + 1)))" calls
         malloc_instructions+=("$(calc "$(instructions pair.driver $((i + 1 + ${#SIZES[@]}))) / $PAIRS" %.1f)")
     done
 }
@@ -120,7 +122,7 @@ count_traces() {
     local trace
     for trace in "${TRACES[@]}"; do
         figure "trace.$trace" "$(trace_instructions "$trace" gpu)" instructions
-        figure "calls.trace.$trace" "$(calc "$(driver_calls "$trace.gpu" 1) / $(trace_pairs "$trace.gpu")" %.3f)" calls
+        figure "calls.trace.$trace" "$(driver_calls "$trace.gpu" 1)" calls
     done
 }
 
