@@ -301,21 +301,36 @@ impl<G: Gpu> Server<G> {
     /// Before a growth that would raise the high-water mark, idle regions go back, smallest first. The driver's free waits
     /// for all work of the device, so it is not called before that is done; [`Patience`](super::patience::Patience) says
     /// for how long that is waited for. Short of "out of memory" the growth then goes ahead without.
+    ///
+    /// A range moves its free pieces instead, as part of the growth, and those alone that the device is done with: so that is
+    /// waited for in the same way.
     fn make_room(&self, rounded: u64) {
-        if self.fence.gate().capturing() || self.has_range() {
+        if self.fence.gate().capturing() {
             return;
         }
+        let range = self.has_range();
         let (excess, idle) = {
-            let inner = self.locked();
+            let mut inner = self.locked();
             let reserved = inner.heap.reserved();
-            let grown = reserved.current + inner.heap.growth(rounded).preferred;
-            (grown.saturating_sub(reserved.peak), inner.heap.idle())
+            let mut growth = inner.heap.growth(rounded).preferred;
+            let idle = if range {
+                growth = inner.heap.growth(rounded).minimum;
+                inner.heap.flush_slabs();
+                // What is done already costs no wait, and is moved in any case.
+                let done = inner.heap.idle_pieces(self.fence.completed());
+                let done = done.iter().map(|(_, size, _)| size).sum();
+                growth = growth.saturating_sub(done);
+                inner.heap.range_idle().saturating_sub(done)
+            } else {
+                inner.heap.idle()
+            };
+            ((reserved.current + growth).saturating_sub(reserved.peak), idle)
         };
         if excess == 0 || idle == 0 {
             return;
         }
         let worth_waiting = idle >= excess / WORTH_WAITING;
-        if self.fence.is_idle() || (worth_waiting && self.await_idle()) {
+        if (self.fence.is_idle() || (worth_waiting && self.await_idle())) && !range {
             self.give_back(excess);
         }
     }

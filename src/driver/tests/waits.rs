@@ -48,6 +48,48 @@ fn a_device_that_never_catches_up_is_waited_for_twice() {
     assert_eq!(bench.model().calls("mem_free"), 0, "the driver's free would have waited for ever");
 }
 
+/// Two holes of 64 MiB in a range, with which a busy device gets done after a while; a block of 128 MiB is asked for.
+fn fill_two_holes(patience: Duration) -> Bench {
+    let tuning = Tuning { patience, expandable: true, ..Tuning::default() };
+    let bench = Bench::with(Model::new(1 << 30, true), 1 << 30, tuning);
+    let blocks: Vec<u64> = (0..4).map(|_| bench.alloc(64 * MIB).unwrap()).collect();
+    bench.model().submit();
+    bench.free(blocks[0]);
+    bench.free(blocks[2]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            bench.model().complete();
+        });
+        bench.alloc(128 * MIB).unwrap();
+    });
+    bench.check();
+    bench
+}
+
+#[test]
+fn a_range_waits_for_what_it_may_move_before_it_grows() {
+    let bench = fill_two_holes(Duration::from_secs(60));
+    assert_eq!((bench.reserved(), bench.model().calls("synchronize")), (256 * MIB, 0));
+    assert!(bench.model().calls("unmap") > 0);
+    assert_eq!(fill_two_holes(Duration::ZERO).reserved(), 384 * MIB, "without patience it grows at once");
+}
+
+#[test]
+fn a_range_that_could_not_serve_a_request_anyway_waits_for_nothing() {
+    let patience = Duration::from_secs(60);
+    let tuning = Tuning { patience, expandable: true, ..Tuning::default() };
+    let bench = Bench::with(Model::new(1 << 30, true), 1 << 30, tuning);
+    let small = bench.alloc(4 * MIB).unwrap();
+    bench.alloc(64 * MIB).unwrap();
+    bench.model().submit();
+    bench.free(small);
+    let begun = Instant::now();
+    bench.alloc(256 * MIB).unwrap();
+    assert!(begun.elapsed() < patience / 2, "for a sixty-fourth of what is asked for");
+    bench.check();
+}
+
 #[test]
 fn no_two_allocations_have_the_same_number() {
     let bench = Bench::new(2 << 30, 1 << 30);
