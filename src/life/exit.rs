@@ -7,7 +7,7 @@
 use super::contexts::Life;
 use super::say::NoBrokenPipe;
 use super::scratch::Scratch;
-use super::{contexts, history, live, notes, phases, process, say, sites, watch};
+use super::{contexts, control, history, live, notes, phases, process, say, sites, watch};
 use crate::driver::books::{DeviceBooks, Oom};
 use crate::driver::figures::Figures;
 use crate::policy::conf::ReportTarget;
@@ -204,6 +204,7 @@ pub(super) fn device(
         name: books.name.clone(),
         total_bytes: account.total_bytes(),
         limit_bytes: account.limit_bytes(),
+        cap_from: control::cap_from(books),
         reserved_bytes: account.reserved(),
         external_bytes: account.external(),
         headroom_bytes: account.closest_headroom(),

@@ -119,3 +119,72 @@ fn of_several_devices_one_must_be_named() {
         limits.iter().map(|row| (row["device"].as_u64(), row["limit_bytes"].as_u64())).collect();
     assert_eq!(limits, [(Some(1), Some(100 * MIB)), (Some(0), None)], "a row for each");
 }
+
+#[test]
+fn a_cap_is_told_by_who_has_set_it_and_what_would_raise_it() {
+    let lines = |run: &Outcome| {
+        let line = |label: &str| {
+            let found = run
+                .stdout
+                .lines()
+                .chain(run.stderr.lines())
+                .find(|line| line.trim_start().starts_with(label));
+            found.unwrap_or_else(|| panic!("{label}: {run}")).split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        (line("cap "), line("try "))
+    };
+    let talk = |name: &str| {
+        let program = Program::new("talker").preload().conf("memory_limit:1GiB").text_report();
+        let mut talk = Talk::new(&program, name);
+        talk.tell("alloc 1 1");
+        talk
+    };
+    let mut by_ctl = talk("cap-by-ctl");
+    by_ctl.say("churn");
+    ctl(&by_ctl, &["limit", "64MiB"]).ok();
+    fs::write(by_ctl.running.as_ref().unwrap().folder.join("stop"), "").unwrap();
+    by_ctl.tell("oom 100");
+    let pid = by_ctl.pid().to_string();
+    let live = tool_beside(&by_ctl, &["report", &pid]).run();
+    let run = by_ctl.finish();
+    for run in [&run, &live] {
+        let (cap, advice) = lines(run.ok());
+        let from =
+            "cap 64.00 MiB (set by `gpucache ctl`; memory_limit:1GiB in GPUCACHE_CONF allows 1.00 GiB)";
+        assert!(cap.starts_with(from), "{cap}\n{run}");
+        let cure = "try `gpucache ctl PID limit 102MiB` at least, for 1 request refused under the cap of 64.00 MiB, set by \
+                    `gpucache ctl`";
+        assert_eq!(advice, cure, "{run}");
+    }
+    assert!(
+        run.stderr.lines().any(|line| line.contains("  try `gpucache ctl PID limit 102MiB`")),
+        "at once: {run}"
+    );
+
+    let mut by_program = talk("cap-by-program");
+    by_program.tell("limit 64").tell("oom 2000");
+    let run = by_program.finish();
+    let (cap, advice) = lines(run.ok());
+    assert!(
+        cap.starts_with("cap 64.00 MiB (set by the program (gpucache_set_limit); memory_limit:1GiB in "),
+        "{run}"
+    );
+    assert!(
+        advice.starts_with(
+            "try memory_limit:2002MiB and gpucache_set_limit of 2002 MiB in the program at least"
+        ),
+        "{run}"
+    );
+
+    // The setting that decides is the one to raise, by the name that it was written as.
+    let program = Program::new("seq").preload().arg("a40m f0 a1500m").text_report();
+    let run = program.conf("per_process_memory_fraction:0.125,memory_limit:4GiB").run();
+    let (cap, advice) = lines(&run);
+    let from = "cap 1.00 GiB (per_process_memory_fraction:0.125 in GPUCACHE_CONF; memory_limit:4GiB in GPUCACHE_CONF allows \
+                4.00 GiB)";
+    assert!(cap.starts_with(from), "{run}");
+    assert!(
+        advice.starts_with("try per_process_memory_fraction:0.1") && !advice.contains("memory_limit"),
+        "{run}"
+    );
+}

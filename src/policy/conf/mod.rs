@@ -170,11 +170,15 @@ impl Default for Conf {
 }
 
 impl Conf {
+    /// What `memory_fraction` and `memory_limit` each allow on a device of `total` bytes, where they name it.
+    pub fn caps_for(&self, device: u32, total: u64) -> [Option<u64>; 2] {
+        let caps = [&self.memory_fraction.value, &self.memory_limit.value];
+        caps.map(|caps| Some(caps.as_ref()?.for_device(device)?.bytes_of(total)))
+    }
+
     /// The cap on a device of `total` bytes: the smallest of what the settings say about it and the total itself.
     pub fn limit_for(&self, device: u32, total: u64) -> Limit {
-        let caps = [&self.memory_fraction.value, &self.memory_limit.value];
-        let named = caps.into_iter().flatten().filter_map(|caps| caps.for_device(device));
-        let bytes = named.map(|cap| cap.bytes_of(total)).fold(total, u64::min);
+        let bytes = self.caps_for(device, total).into_iter().flatten().fold(total, u64::min);
         Limit { bytes, capped: bytes < total }
     }
 

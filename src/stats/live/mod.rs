@@ -27,6 +27,7 @@ pub use files::{
 pub use mailbox::{Answer, Command, Mailbox, Unanswered, Why, ask};
 pub use view::{Refusal, View, is_start};
 
+use crate::report::cap::SetBy;
 use crate::report::model::{DeviceReport, Setting};
 use crate::stats::Gauge;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -123,10 +124,12 @@ pub struct Quick {
     pub frees: u64,
     /// Allocations without a driver call.
     pub hits: u64,
+    /// Who has changed the cap, as a number ([`SetBy::code`]).
+    pub cap_set_by: u64,
 }
 
 impl Quick {
-    fn words(&self) -> [u64; 11] {
+    fn words(&self) -> [u64; QUICK_WORDS] {
         [
             self.used,
             self.requested,
@@ -139,6 +142,7 @@ impl Quick {
             self.allocs,
             self.frees,
             self.hits,
+            self.cap_set_by,
         ]
     }
 
@@ -156,6 +160,7 @@ impl Quick {
             allocs: word(8),
             frees: word(9),
             hits: word(10),
+            cap_set_by: word(11),
         }
     }
 
@@ -172,6 +177,9 @@ impl Quick {
         set(&mut device.reserved_bytes, self.reserved, self.reserved_peak);
         set(&mut device.external_bytes, self.external, self.external_peak);
         device.limit_bytes = self.limit;
+        if let Some(from) = &mut device.cap_from {
+            from.set_by = SetBy::from_code(self.cap_set_by);
+        }
         device.counts.alloc = device.counts.alloc.max(self.allocs);
         device.counts.free = device.counts.free.max(self.frees);
         device.counts.cache_hit = device.counts.cache_hit.max(self.hits);

@@ -3,9 +3,9 @@
 use super::bars::{Bar, bar, share, width_of};
 use super::sites::Holders;
 use crate::figures::Unit;
-use crate::report::model::{DEFAULT_SOURCE, DeviceReport, OomMoment, POOL, SizeBucket};
+use crate::report::model::{DeviceReport, OomMoment, POOL, SizeBucket};
 use crate::report::units::{counted, grouped, human, microseconds, printable};
-use crate::report::{Report, failure};
+use crate::report::{Report, cap, failure};
 
 /// A device of the page.
 pub struct Device {
@@ -62,18 +62,13 @@ pub struct Oom {
 impl Device {
     /// What there is to say about a device.
     pub fn of(device: &DeviceReport, report: &Report) -> Self {
-        let caps = report.config.iter().filter(|setting| {
-            ["memory_fraction", "memory_limit"].contains(&&*setting.key) && setting.source != DEFAULT_SOURCE
-        });
-        let caps: Vec<_> =
-            caps.map(|s| printable(&format!("{}:{} in {}", s.key, s.value, s.source))).collect();
         let (bars, beyond) = held(device, report.process.ended_by.moment());
         Self {
             ordinal: device.ordinal,
             name: printable(&device.name),
             total: human(device.total_bytes),
             cap: if device.is_capped() { human(device.limit_bytes) } else { "none".to_owned() },
-            cap_from: caps.join(", "),
+            cap_from: cap::origin(device, &report.config),
             heads: heads(device),
             bars,
             beyond,
