@@ -203,6 +203,33 @@ fn an_ignored_signal_stays_ignored() {
     assert_eq!(output.stdout, b"alive\n", "{output:?}");
 }
 
+/// As a script's `&` and nohup have it; the program may handle the signal later all the same.
+#[test]
+fn an_ignored_signal_reaches_a_program_that_handles_it_and_the_page_is_written() {
+    let folder = build::programs().join("run").join(format!("ignored-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let program = build::programs().join("bin/signals");
+    for (shell, found) in [("trap '' INT HUP CHLD", "ignored"), ("trap - INT HUP", "default")] {
+        if found == "default" && is_ignored(libc::SIGINT) {
+            continue; // no shell can undo that
+        }
+        let script = format!("{shell}; exec {TOOL} run --html page.html '{}'", program.display());
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", &script]).env("GPUCACHE_LIB", build::library()).current_dir(&folder);
+        command.env("LD_LIBRARY_PATH", build::programs().join("lib"));
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+        assert!(lines.next().unwrap().unwrap().starts_with(&format!("INT {found}, HUP ")), "{shell}");
+        assert_eq!(lines.next().unwrap().unwrap(), "ready");
+        // SAFETY: a signal to our own child, which has not been waited for.
+        assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+        assert_eq!(lines.next().unwrap().unwrap(), "got 2", "{shell}");
+        assert_eq!(child.wait().unwrap().code(), Some(7), "{shell}");
+        fs::remove_file(folder.join("page.html")).expect("a page");
+    }
+    fs::remove_dir_all(&folder).unwrap();
+}
+
 #[test]
 fn what_is_preloaded_stays_behind_the_library() {
     let library = build::library();
