@@ -99,7 +99,11 @@ fn carry_out(command: Command) -> Answer {
     match command {
         Command::EmptyCache => Answer::Done(empty_cache()),
         Command::Report => match exit::write(EndedBy::Running) {
-            Written::Yes => Answer::Done(0),
+            // Who asks stands in another folder.
+            Written::File(path) => Answer::Written(
+                std::path::absolute(&path).map_or(path, |path| path.to_string_lossy().into_owned()),
+            ),
+            Written::Stderr => Answer::Done(0),
             Written::Off => Answer::Refused(Why::ReportOff),
             Written::Elsewhere => Answer::Refused(Why::ReportFailed),
         },

@@ -7,7 +7,7 @@ use std::fs;
 
 /// A program that allocates and frees without end.
 fn busy(name: &str, conf: &str) -> Talk {
-    let program = Program::new("talker").preload().conf(conf).report_to("now.json");
+    let program = Program::new("talker").preload().conf(conf).report_to("now-%p.json");
     let mut talk = Talk::new(&program, name);
     // The last keeps memory for small blocks, which the churn lives on under any cap.
     talk.tell("alloc 100 4").tell("free 2").tell("alloc 1 1").say("churn");
@@ -31,10 +31,14 @@ fn a_busy_process_does_what_it_is_asked() {
     let held = rows(&top_once(&talk, &["--json"]))[0]["reserved_bytes"].as_u64().unwrap();
     assert!((200 * MIB..250 * MIB).contains(&held), "{held}");
 
-    let file = talk.running.as_ref().unwrap().folder.join("now.json");
+    let file = talk.running.as_ref().unwrap().folder.join(format!("now-{}.json", talk.pid()));
     assert!(!file.exists());
     let written = ctl(&talk, &["report"]);
-    assert!(written.ok().stdout.contains("report written to now.json"), "{written}");
+    let said = format!("report written to {}\n", file.display());
+    assert!(
+        written.ok().stdout.ends_with(&said),
+        "the file itself, from wherever one stands: {said}: {written}"
+    );
     assert!(fs::read_to_string(&file).unwrap().contains("\"running\""));
     ctl(&talk, &["reset-peak"]).ok();
 

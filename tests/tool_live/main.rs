@@ -110,6 +110,12 @@ fn what_has_ended_is_shown_with_how() {
     let running = talk.running.as_mut().unwrap();
     running.until(|| fs::read_to_string(&maps).unwrap().contains("/cat").then_some(()));
     assert_eq!(rows(&top_once(&talk, &["--json"]))[0]["state"], "exec");
+    // It is that for good: also when the other program has ended, whatever that has ended by.
+    let pid = talk.pid().to_string();
+    talk.kill();
+    assert_eq!(rows(&top_once(&talk, &["--json"]))[0]["state"], "exec");
+    let report = tool_beside(&talk, &["report", &pid]).run();
+    assert!(report.ok().stdout.contains("ended by exec"), "{report}");
 }
 
 #[test]

@@ -54,6 +54,8 @@ mod at {
     pub const UID: usize = 7;
     pub const STARTED: usize = 8;
     pub const UPDATED: usize = 9;
+    /// 1 once a reader has seen that the process had become another program.
+    pub const REPLACED: usize = 10;
     pub const MAILBOX: usize = 16;
     pub const COMMAND: usize = 32;
     pub const CONFIG: usize = COMMAND + 1 + super::COMMAND_WORDS;
@@ -61,12 +63,15 @@ mod at {
     pub const NOTES: usize = NOTES_SEQUENCE + 1;
     pub const QUICK: usize = NOTES + 1 + super::NOTES_WORDS;
     pub const SLOTS: usize = QUICK + super::DEVICES * super::QUICK_WORDS;
+    /// What an answer has to say in words. Behind all else, where earlier versions have nothing.
+    pub const SAID: usize = SLOTS + 2 * super::SLOT_WORDS;
 }
 
 /// Room for texts, in words.
 const COMMAND_WORDS: usize = 64;
 const CONFIG_WORDS: usize = 511;
 const NOTES_WORDS: usize = 255;
+const SAID_WORDS: usize = 384;
 /// Words of a device's quick figures.
 const QUICK_WORDS: usize = 12;
 /// Words of a device's whole figures.
@@ -74,7 +79,7 @@ const DEVICE_WORDS: usize = 448;
 /// Words of one of the two copies: its sequence number, the number of devices, and those.
 const SLOT_WORDS: usize = 2 + DEVICES * DEVICE_WORDS;
 /// Words of the file.
-pub const WORDS: usize = (at::SLOTS + 2 * SLOT_WORDS).next_multiple_of(512);
+pub const WORDS: usize = (at::SAID + 1 + SAID_WORDS).next_multiple_of(512);
 /// Bytes of the file.
 pub const BYTES: usize = WORDS * 8;
 

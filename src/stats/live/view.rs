@@ -55,6 +55,8 @@ pub struct View {
     pub identity: Identity,
     /// When its figures were last written, in nanoseconds since 1970.
     pub updated: u64,
+    /// Whether somebody has seen that the process had become another program.
+    pub replaced: bool,
     /// Figures by device.
     pub devices: Vec<DeviceReport>,
     /// Remarks.
@@ -175,7 +177,7 @@ impl View {
             }
         }
         let notes = notes.lines().map(str::to_owned).collect();
-        Ok(View { identity, updated: words[at::UPDATED], devices, notes })
+        Ok(View { identity, updated: words[at::UPDATED], replaced: words[at::REPLACED] == 1, devices, notes })
     }
 
     /// The report that can be made of it, for a process of this fate.
