@@ -10,7 +10,7 @@ use super::scratch::Scratch;
 use super::{contexts, control, history, live, notes, phases, process, say, sites, watch};
 use crate::driver::books::{DeviceBooks, Oom};
 use crate::driver::figures::Figures;
-use crate::policy::conf::{LogLevel, ReportTarget};
+use crate::policy::conf::{LogLevel, ReportTarget, run_name};
 use crate::policy::footprint;
 use crate::pool::PAGE;
 use crate::report::model::{
@@ -174,8 +174,15 @@ pub fn gather_all(ended_by: EndedBy) -> Report {
 
 /// All figures as they are now.
 pub fn gather(ended_by: EndedBy) -> Report {
-    let process =
-        Process { pid: std::process::id(), command: command(), duration_s: process::age(), ended_by };
+    let process = Process {
+        pid: std::process::id(),
+        command: command(),
+        duration_s: process::age(),
+        ended_by,
+        runs: process::conf()
+            .map(|conf| conf.runs().iter().map(|run| run_name(*run)).collect())
+            .unwrap_or_default(),
+    };
     let config = process::conf().map(super::super::policy::conf::Conf::settings).unwrap_or_default();
     let devices = contexts::opened_books()
         .map(|books| {

@@ -79,6 +79,7 @@ fn create() -> Result<Mapped, String> {
         // SAFETY: no arguments, cannot fail.
         uid: unsafe { libc::geteuid() },
         started: now.saturating_sub((process::age() * 1e9) as u64),
+        runs: process::conf().map(|conf| conf.runs().to_vec()).unwrap_or_default(),
         command: exit::command(),
         config: process::conf().map(Conf::settings).unwrap_or_default(),
     };

@@ -177,6 +177,7 @@ fn write_now(now: u64) -> bool {
         command: exit::command(),
         duration_s: process::age(),
         ended_by: EndedBy::Running,
+        runs: Vec::new(),
     };
     let report = Report {
         schema_version: SCHEMA_VERSION,

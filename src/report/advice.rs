@@ -232,7 +232,13 @@ mod tests {
         };
         let report = Report {
             schema_version: SCHEMA_VERSION,
-            process: Process { pid: 1, command: "p".into(), duration_s: 1.0, ended_by: EndedBy::Exit },
+            process: Process {
+                pid: 1,
+                command: "p".into(),
+                duration_s: 1.0,
+                ended_by: EndedBy::Exit,
+                runs: vec![],
+            },
             config: settings.iter().map(setting).collect(),
             devices: vec![device.clone()],
             notes: vec![],

@@ -180,7 +180,13 @@ fn enough(device: &DeviceReport, oom: &OomMoment, config: &[Setting]) -> Vec<Str
     let mut alone = device.clone();
     alone.fragmentation.at_oom = vec![oom.clone()];
     alone.counts = super::model::Counts { oom: 1, ..Default::default() };
-    let process = Process { pid: 0, command: String::new(), duration_s: 0.0, ended_by: EndedBy::Running };
+    let process = Process {
+        pid: 0,
+        command: String::new(),
+        duration_s: 0.0,
+        ended_by: EndedBy::Running,
+        runs: Vec::new(),
+    };
     let report = Report {
         schema_version: SCHEMA_VERSION,
         process,

@@ -47,6 +47,9 @@ pub struct Process {
     pub duration_s: f64,
     /// What ended the process.
     pub ended_by: EndedBy,
+    /// The runs of `gpucache run --html` that it belongs to, the innermost last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<String>,
 }
 
 /// The way in which a process came to its end, as far as the library could see.

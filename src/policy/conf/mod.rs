@@ -23,12 +23,14 @@
 mod env;
 mod keys;
 mod nearest;
+mod runs;
 #[cfg(test)]
 mod tests;
 mod value;
 
 pub use env::{CONF_VARIABLE, Parsed, unknown_variables};
 pub use keys::ENVIRONMENT;
+pub use runs::{RUN_VARIABLE, run_name, within};
 pub use value::{Cap, Caps};
 
 use crate::policy::alarms::Alarm;
@@ -141,6 +143,7 @@ pub struct Conf {
     prom: Sourced<Option<Template>>,
     log: Sourced<LogLevel>,
     disabled: Sourced<bool>,
+    runs: Vec<u64>,
 }
 
 impl Default for Conf {
@@ -165,6 +168,7 @@ impl Default for Conf {
             prom: Sourced::default_of(None, "off"),
             log: Sourced::default_of(LogLevel::Warn, "warn"),
             disabled: Sourced::default_of(false, "0"),
+            runs: Vec::new(),
         }
     }
 }
@@ -270,6 +274,11 @@ impl Conf {
     /// Whether the library was told to do nothing.
     pub fn is_disabled(&self) -> bool {
         self.disabled.value
+    }
+
+    /// The runs of the tool that the process belongs to, the innermost last.
+    pub fn runs(&self) -> &[u64] {
+        &self.runs
     }
 
     /// All settings for the report, defaults included, in the order of the documentation.

@@ -56,7 +56,8 @@ mod at {
     pub const UPDATED: usize = 9;
     /// 1 once a reader has seen that the process had become another program.
     pub const REPLACED: usize = 10;
-    pub const MAILBOX: usize = 16;
+    pub const RUNS: usize = 11;
+    pub const MAILBOX: usize = RUNS + super::RUNS;
     pub const COMMAND: usize = 32;
     pub const CONFIG: usize = COMMAND + 1 + super::COMMAND_WORDS;
     pub const NOTES_SEQUENCE: usize = CONFIG + 1 + super::CONFIG_WORDS;
@@ -67,6 +68,8 @@ mod at {
     pub const SAID: usize = SLOTS + 2 * super::SLOT_WORDS;
 }
 
+/// Runs of the tool that there is room for.
+const RUNS: usize = 5;
 /// Room for texts, in words.
 const COMMAND_WORDS: usize = 64;
 const CONFIG_WORDS: usize = 511;
@@ -98,6 +101,8 @@ pub struct Identity {
     pub uid: u32,
     /// When the library was loaded, in nanoseconds since 1970.
     pub started: u64,
+    /// Runs of the tool that it belongs to, the innermost last; the last five.
+    pub runs: Vec<u64>,
     /// Command line.
     pub command: String,
     /// Settings in effect.
@@ -211,6 +216,9 @@ impl Words {
         words.set(at::UID, identity.uid.into());
         words.set(at::STARTED, identity.started);
         words.set(at::UPDATED, identity.started);
+        for (at, run) in identity.runs.iter().rev().take(RUNS).rev().enumerate() {
+            words.set(at::RUNS + at, *run);
+        }
         words.text(at::COMMAND, COMMAND_WORDS, &identity.command);
         // Whole or not at all: half of it would be no JSON.
         let config = serde_json::to_string(&identity.config).unwrap_or_default();

@@ -23,6 +23,7 @@ fn identity() -> Identity {
         namespace: namespace(),
         uid: 1000,
         started: 1_000_000_000,
+        runs: vec![0x1f, 7],
         command: "python train.py".into(),
         config: vec![Setting {
             key: "memory_limit".into(),
