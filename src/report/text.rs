@@ -79,7 +79,7 @@ fn device_lines(out: &mut String, report: &Report, device: &DeviceReport, advice
     if device.live_at_exit.blocks > 0 {
         line(out, if runs { "not freed yet" } else { "never freed" }, &never_freed(&device.live_at_exit));
     }
-    for (label, text) in device.sites.iter().flat_map(|of| holders::lines(of, sites)) {
+    for (label, text) in device.sites.iter().flat_map(|of| holders::lines(of, sites, runs)) {
         line(out, label, &text);
     }
     if device.counts.alloc > 0 {

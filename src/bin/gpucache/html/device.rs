@@ -1,9 +1,11 @@
 //! One device's figures as the page shows them: words, numbers with units, and lengths of bars.
 
 use super::bars::{Bar, bar, share, width_of};
+use super::history::{Timeline, timeline};
+use super::segments::{Map, of_device};
 use super::sites::Holders;
 use crate::figures::Unit;
-use crate::report::model::{DeviceReport, OomMoment, POOL, SizeBucket};
+use crate::report::model::{DeviceReport, EndedBy, OomMoment, POOL, SizeBucket};
 use crate::report::units::{counted, grouped, human, microseconds, printable};
 use crate::report::{Report, cap, failure};
 
@@ -29,6 +31,11 @@ pub struct Device {
     pub live: String,
     pub live_sizes: Vec<Size>,
     pub holders: Option<Holders>,
+    pub timeline: Option<Timeline>,
+    pub maps: Vec<Map>,
+    /// The moment of the last figures: the end, unless the process runs.
+    pub moment: &'static str,
+    pub runs: bool,
 }
 
 /// Requests, or blocks, of one size.
@@ -62,7 +69,8 @@ pub struct Oom {
 impl Device {
     /// What there is to say about a device.
     pub fn of(device: &DeviceReport, report: &Report) -> Self {
-        let (bars, beyond) = held(device, report.process.ended_by.moment());
+        let moment = report.process.ended_by.moment();
+        let (bars, beyond) = held(device, moment);
         Self {
             ordinal: device.ordinal,
             name: printable(&device.name),
@@ -75,7 +83,7 @@ impl Device {
             sizes: sizes(&device.size_histogram),
             counts: counts(device),
             times: times(device),
-            pieces: pieces(device, report.process.ended_by.moment()),
+            pieces: pieces(device, moment),
             ooms: device.fragmentation.at_oom.iter().map(|oom| failed(device, oom)).collect(),
             oom_count: device.counts.oom,
             external: external(device),
@@ -84,7 +92,11 @@ impl Device {
                 blocks => format!("{}, {}", counted(blocks, "block"), human(device.live_at_exit.bytes)),
             },
             live_sizes: sizes(&device.live_at_exit.by_size),
-            holders: device.sites.as_ref().map(Holders::of),
+            holders: device.sites.as_ref().map(|sites| Holders::of(sites, moment)),
+            timeline: report.history.as_ref().and_then(|history| timeline(device, history)),
+            maps: of_device(device, moment),
+            moment,
+            runs: report.process.ended_by == EndedBy::Running,
         }
     }
 
