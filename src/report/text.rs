@@ -367,9 +367,11 @@ gpucache[4243]: ./solver, 0.8 s, ended by _exit
     fn of_a_process_that_runs_nothing_is_said_to_be_over() {
         let mut report = sample::training();
         report.process.ended_by = EndedBy::Running;
+        report.devices[0].sites = Some(sample::sites());
         let text = to_text(&report);
         assert!(text.contains("    now             reserved 7.61 GiB"), "{text}");
         assert!(text.contains("    not freed yet   4 blocks") && text.contains("still running"), "{text}");
+        assert!(text.contains("    held now        640.00 MiB"), "{text}");
         assert!(!text.contains("at the end") && !text.contains("never"), "{text}");
     }
 
