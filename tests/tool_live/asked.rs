@@ -80,6 +80,22 @@ fn a_report_that_is_not_to_be_is_refused() {
     }
 }
 
+/// Whether a process has a live file open for writing, as one that asks has until it is answered.
+fn has_live_file_to_write(pid: u32) -> bool {
+    let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    let numbers = files.filter_map(|file| Some(file.ok()?.path()));
+    let mut live = numbers.filter(|path| {
+        fs::read_link(path).is_ok_and(|file| file.extension().is_some_and(|extension| extension == "live"))
+    });
+    live.any(|path| {
+        let number = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")).unwrap_or_default();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
+        flags.is_some_and(|flags| flags & libc::O_ACCMODE == libc::O_RDWR)
+    })
+}
+
 #[test]
 fn an_idle_process_answers_later_and_a_dead_one_never() {
     let mut talk = Talk::default("ctl-idle");
@@ -92,8 +108,10 @@ fn an_idle_process_answers_later_and_a_dead_one_never() {
     assert!(rows(&top_once(&talk, &["--json"]))[0]["reserved_bytes"].as_u64() < Some(32 * MIB), "done since");
 
     // It ends while it is asked.
-    let asking = tool_beside(&talk, &["ctl", "--wait", "60", &pid, "report"]).start();
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    let mut asking = tool_beside(&talk, &["ctl", "--wait", "60", &pid, "report"]).start();
+    // Not before it asks, which may take long on a busy machine: then it would find nobody.
+    let asker = asking.child.id();
+    asking.until(|| has_live_file_to_write(asker).then_some(()));
     talk.finish().ok();
     let asked = asking.finish();
     assert_eq!(asked.status.code(), Some(2), "{asked}");

@@ -356,10 +356,16 @@ fn a_terminal_that_goes_without_a_signal_ends_it() {
     drop(pts);
     let mut seen = Vec::new();
     let mut bytes = [0; 4096];
-    while !String::from_utf8_lossy(&seen).contains("COMMAND") {
-        let read = (&pty).read(&mut bytes).unwrap();
-        seen.extend(&bytes[..read]);
-    }
+    let mut shows = |part: &str| {
+        while !String::from_utf8_lossy(&seen).contains(part) {
+            let read = (&pty).read(&mut bytes).unwrap();
+            seen.extend(&bytes[..read]);
+        }
+    };
+    shows("COMMAND");
+    // Then it draws nothing, and would not find out by that.
+    (&pty).write_all(b" ").unwrap();
+    shows("paused");
     drop(pty);
     let end = Instant::now() + Duration::from_secs(30);
     let status = loop {
