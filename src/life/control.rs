@@ -89,7 +89,7 @@ pub fn attend(mailbox: Mailbox) {
     }
     if let Some((ticket, command)) = mailbox.take() {
         let answer = command.map_or(Answer::Refused(Why::Unknown), carry_out);
-        mailbox.answer(ticket, answer);
+        mailbox.answer(ticket, &answer);
     }
     ATTENDING.store(false, Ordering::Release);
 }

@@ -108,14 +108,14 @@ fn an_idle_process_answers_later_and_a_dead_one_never() {
     assert!(rows(&top_once(&talk, &["--json"]))[0]["reserved_bytes"].as_u64() < Some(32 * MIB), "done since");
 
     // It ends while it is asked.
-    let mut asking = tool_beside(&talk, &["ctl", "--wait", "60", &pid, "report"]).start();
+    let mut waiting = tool_beside(&talk, &["ctl", "--wait", "60", &pid, "report"]).start();
     // Not before it asks, which may take long on a busy machine: then it would find nobody.
-    let asker = asking.child.id();
-    asking.until(|| has_live_file_to_write(asker).then_some(()));
+    let asker = waiting.child.id();
+    waiting.until(|| has_live_file_to_write(asker).then_some(()));
     talk.finish().ok();
-    let asked = asking.finish();
-    assert_eq!(asked.status.code(), Some(2), "{asked}");
-    assert!(asked.stderr.contains("has ended without an answer"), "{asked}");
+    let answer = waiting.finish();
+    assert_eq!(answer.status.code(), Some(2), "{answer}");
+    assert!(answer.stderr.contains("has ended without an answer"), "{answer}");
 
     let mut talk = Talk::default("ctl-killed");
     talk.tell("alloc 8 1");

@@ -148,13 +148,13 @@ impl Mailbox {
     }
 
     /// Answers it.
-    pub fn answer(self, ticket: u64, answer: Answer) {
-        let (result, value) = match &answer {
+    pub fn answer(self, ticket: u64, answer: &Answer) {
+        let (result, value) = match answer {
             Answer::Done(value) => (1, *value),
             Answer::Written(_) => (1, 0),
             Answer::Refused(why) => (2, *why as u64),
         };
-        self.say(if let Answer::Written(file) = &answer { file } else { "" });
+        self.say(if let Answer::Written(file) = answer { file } else { "" });
         self.0[RESULT].store(result, Ordering::Relaxed);
         self.0[VALUE].store(value, Ordering::Relaxed);
         fence(Ordering::Release);

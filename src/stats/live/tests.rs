@@ -395,7 +395,7 @@ fn a_question_is_taken_whole_or_not_at_all() {
     ask(77, [4, 1, 4096]);
     assert!(mailbox.is_waiting());
     assert_eq!(mailbox.take(), Some((77, Some(Command::Limit { device: 1, bytes: 4096 }))));
-    mailbox.answer(77, Answer::Refused(Why::Device));
+    mailbox.answer(77, &Answer::Refused(Why::Device));
     assert!(!mailbox.is_waiting() && mailbox.take().is_none());
     ask(78, [9, 0, 0]);
     assert_eq!(mailbox.take(), Some((78, None)));

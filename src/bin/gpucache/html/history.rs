@@ -237,6 +237,7 @@ fn phases(history: &History, events: &[&Event], last: f64, place: &dyn Fn(f64) -
 mod tests {
     use super::*;
     use crate::report::Report;
+    use crate::report::model::Gauge;
 
     fn timelines(report: &Report) -> Vec<Timeline> {
         let Some(history) = &report.history else { return Vec::new() };
@@ -263,7 +264,7 @@ mod tests {
     fn with(events: Vec<Event>, samples: Vec<Sample>) -> Report {
         let mut report = sample::training();
         report.devices[0].limit_bytes = report.devices[0].total_bytes;
-        (report.devices[0].peak, report.devices[0].reserved_bytes) = (None, Default::default());
+        (report.devices[0].peak, report.devices[0].reserved_bytes) = (None, Gauge::default());
         report.history = Some(History {
             phases: vec![String::new(), "train".into()],
             events,
