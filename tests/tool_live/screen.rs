@@ -208,6 +208,8 @@ fn keys_sort_select_show_and_quit() {
     top.keys("?");
     top.shows("this help");
     top.keys("\u{1b}");
+    top.shows(&title);
+    top.keys("\u{1b}");
     top.shows("COMMAND");
     top.keys(" ");
     top.shows("paused");
