@@ -125,7 +125,8 @@ fn heads(device: &DeviceReport) -> Vec<(String, &'static str, String)> {
     } else {
         heads.push((human(device.external_bytes.peak), "outside the pool", "at the most".to_owned()));
     }
-    heads.push((human(device.headroom_bytes), "left at the closest", "below the cap".to_owned()));
+    let below = if device.is_capped() { "below the cap" } else { "of the device's memory" };
+    heads.push((human(device.headroom_bytes), "left at the closest", below.to_owned()));
     let counts = &device.counts;
     if counts.alloc > 0 {
         let hits = 100.0 * counts.cache_hit as f64 / counts.alloc as f64;
@@ -334,6 +335,7 @@ mod tests {
     fn a_cap_far_off_is_spoken_of() {
         let device = device(&sample::failure(), 2);
         assert_eq!((device.cap.as_str(), device.bars[0].cap), ("none", None));
+        assert!(device.heads.iter().all(|(_, _, about)| !about.contains("cap")), "{:?}", device.heads);
         assert!(
             device.beyond.contains("80.00 GiB") && device.beyond.contains("71 times"),
             "{}",
