@@ -207,6 +207,20 @@ fn the_file_name_is_a_template() {
 }
 
 #[test]
+fn a_variable_that_is_not_set_is_seen_in_the_file_name_and_said_once() {
+    let program = Program::new("route_static").preload().env("EMPTY_IN_TEST", "");
+    let run = program.report_to("rank%q{NOT_SET_IN_TEST}%q{EMPTY_IN_TEST}-%q{NOR_THIS}.json").run();
+    run.ok();
+    assert!(run.folder.join("rankunset-NOT_SET_IN_TEST-unset-NOR_THIS.json").exists(), "{run}");
+    let said = "%q{NOT_SET_IN_TEST} in a file's name: NOT_SET_IN_TEST is not set";
+    assert_eq!(run.stderr.matches("is not set").count(), 1, "{run}");
+    assert!(run.stderr.contains(said), "{run}");
+    let quiet = Program::new("route_static").preload().env("GPUCACHE_LOG", "error");
+    let run = quiet.report_to("rank%q{NOT_SET_IN_TEST}.json").run();
+    assert!(!run.ok().stderr.contains("is not set"), "{run}");
+}
+
+#[test]
 fn a_file_that_cannot_be_written_is_said_and_changes_nothing() {
     let run = Program::new("route_static").preload().report_to("/no/such/folder/report.json").run();
     run.ok();

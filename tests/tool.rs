@@ -118,6 +118,54 @@ fn a_page_of_a_program_that_is_killed_shows_its_last_figures() {
     assert!(run.stderr.contains("unseen.html was not written") && run.stderr.contains("signal 6"), "{run}");
 }
 
+#[test]
+fn a_page_takes_no_reports_of_a_run_at_the_same_time_with_the_same_names() {
+    let seq = build::programs().join("bin/seq");
+    let (library, seq) = (build::library(), seq.display());
+    let other =
+        format!("{TOOL} run --lib '{}' --html other.html --report r-%p.json -- {seq} a8m", library.display());
+    let page = |script: &str| {
+        let run = run(&["--html", "page.html", "--report", "r-%p.json"], &["/bin/sh", "-c", script]).run();
+        let page =
+            fs::read_to_string(run.ok().folder.join("page.html")).unwrap_or_else(|e| panic!("{e}: {run}"));
+        assert!(run.folder.join("other.html").exists(), "{run}");
+        page
+    };
+    let own = page(&format!("env -u GPUCACHE_RUN {other}; {seq} a40m"));
+    assert!(own.contains("gpucache report<") && own.contains("40.00 MiB"), "{own}");
+    let both = page(&format!("{other}; {seq} a40m"));
+    assert!(
+        both.contains("merged report") && both.contains("2 reports"),
+        "a run within it is part of it: {both}"
+    );
+
+    let script = format!("env -u GPUCACHE_RUN {}", other.replace("r-%p", "one"));
+    let none = run(&["--html", "page.html", "--report", "one.json"], &["/bin/sh", "-c", &script]).run();
+    assert!(!none.ok().folder.join("page.html").exists(), "{none}");
+    assert!(none.stderr.contains("one.json was written by another run at the same time"), "{none}");
+}
+
+#[test]
+fn a_page_shows_what_killed_children_held_too() {
+    let talker = build::programs().join("bin/talker");
+    let script = format!(
+        "{0}/seq a8m; printf 'alloc 37 1\\nabort\\n' | {1}; exit 3",
+        build::programs().join("bin").display(),
+        talker.display()
+    );
+    let one = format!("printf 'alloc 37 1\\nabort\\n' | {}; exit 3", talker.display());
+    for (script, what) in [(&one, "killed: no end was seen"), (&script, "2 reports")] {
+        let run = run(&["--html", "page.html"], &["/bin/sh", "-c", script]).run();
+        assert_eq!(run.status.code(), Some(3), "{run}");
+        let page = fs::read_to_string(run.folder.join("page.html")).unwrap_or_else(|e| panic!("{e}: {run}"));
+        assert!(page.contains(what) && page.contains("37.00 MiB"), "{what}: {run}\n{page}");
+        assert!(
+            run.stderr.contains("): it was killed or has crashed and left no report: page.html shows"),
+            "{run}"
+        );
+    }
+}
+
 /// The tool with an environment in which its programs find the simulated driver, for what [`Program`] cannot do.
 fn by_hand(args: &[&str]) -> Command {
     let mut command = Command::new(TOOL);
@@ -201,6 +249,33 @@ fn an_ignored_signal_stays_ignored() {
     command.args(["-c", &script]).env("GPUCACHE_LIB", build::library());
     let output = command.current_dir(build::programs().join("run")).output().unwrap();
     assert_eq!(output.stdout, b"alive\n", "{output:?}");
+}
+
+/// As a script's `&` and nohup have it; the program may handle the signal later all the same.
+#[test]
+fn an_ignored_signal_reaches_a_program_that_handles_it_and_the_page_is_written() {
+    let folder = build::programs().join("run").join(format!("ignored-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let program = build::programs().join("bin/signals");
+    for (shell, found) in [("trap '' INT HUP CHLD", "ignored"), ("trap - INT HUP", "default")] {
+        if found == "default" && is_ignored(libc::SIGINT) {
+            continue; // no shell can undo that
+        }
+        let script = format!("{shell}; exec {TOOL} run --html page.html '{}'", program.display());
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", &script]).env("GPUCACHE_LIB", build::library()).current_dir(&folder);
+        command.env("LD_LIBRARY_PATH", build::programs().join("lib"));
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+        assert!(lines.next().unwrap().unwrap().starts_with(&format!("INT {found}, HUP ")), "{shell}");
+        assert_eq!(lines.next().unwrap().unwrap(), "ready");
+        // SAFETY: a signal to our own child, which has not been waited for.
+        assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+        assert_eq!(lines.next().unwrap().unwrap(), "got 2", "{shell}");
+        assert_eq!(child.wait().unwrap().code(), Some(7), "{shell}");
+        fs::remove_file(folder.join("page.html")).expect("a page");
+    }
+    fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]

@@ -123,6 +123,8 @@ fn a_history_is_drawn_in_a_browser() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    let place = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
+    assert!(place("How the memory lay") < place("Requests by size"), "what is looked at first stands first");
     let history = section(&dom, "<section class=\"history\">");
     assert!(history.matches("<polygon").count() >= 2 && history.contains("MiB asked</title>"), "{history}");
     let maps = section(&dom, "<section class=\"segments\">");

@@ -144,6 +144,15 @@ fn doctor_tells_which_programs_would_be_served() {
     let fixed = doctor(&[&path("hello_static")]);
     assert_eq!(fixed.status.code(), Some(1), "{fixed}");
     assert!(fixed.stdout.contains("statically linked"), "{fixed}");
+    for (what, said) in [
+        ("/etc/passwd", "/etc/passwd: it is no program: neither a binary nor a script"),
+        ("/tmp", "/tmp: it is a folder; name a program"),
+        ("/no/such", "/no/such: there is no such program\n"),
+    ] {
+        let run = doctor(&[what]);
+        assert_eq!((run.status.code(), run.stdout.as_str()), (Some(2), ""), "{run}");
+        assert!(run.stderr.contains(said), "{said}: {run}");
+    }
     let nothing = doctor(&["nosuchprogram"]);
     assert!(nothing.status.code() == Some(2) && nothing.stderr.contains("nosuchprogram"), "{nothing}");
 }

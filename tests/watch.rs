@@ -139,6 +139,19 @@ fn alarms_are_said_once_each_time() {
     assert_eq!(alarms, [("held".into(), Some(1024 * MIB)), ("allocated".into(), Some(1024 * MIB))]);
 }
 
+#[test]
+fn an_alarm_of_a_device_without_a_cap_and_a_file_that_cannot_be_are_told_as_they_are() {
+    let program = Program::new("seq").arg("a100m*4 F").preload().conf("alert:[held:0.01]");
+    let run = program.env("GPUCACHE_ALERT_FILE", "/no/such/folder/alerts-%p.jsonl").run();
+    let said = "held above 0.01 of the device's memory: 100.00 MiB of 8.00 GiB";
+    assert!(run.ok().stderr.contains(said) && !run.stderr.contains("of the cap"), "{run}");
+    let notes = run.json()["notes"].to_string();
+    assert!(
+        notes.contains("alerts are not in /no/such/folder/alerts-") && notes.contains(".jsonl: "),
+        "{notes}"
+    );
+}
+
 /// A framework may take its memory outside the pool, all of it in one call, and make no further ones.
 #[test]
 fn memory_outside_the_pool_is_judged_at_once() {

@@ -3,6 +3,7 @@
 use super::guard::shield;
 use crate::driver::real;
 use crate::life::{contexts, control, exit, phases, process, say};
+use crate::report::cap::SetBy;
 use crate::report::model::EndedBy;
 use crate::report::{to_json, write_atomically};
 use std::ffi::{CStr, OsStr, c_char, c_int};
@@ -132,14 +133,14 @@ functions! {
     fn gpucache_set_limit(which: c_int, bytes: u64) -> c_int {
         if !process::is_active() {
             // Before the first CUDA call it is kept; a device must then be named.
-            let kept = process::is_new() && u32::try_from(which).is_ok_and(|device| control::want_limit(device, bytes));
+            let kept = process::is_new() && u32::try_from(which).is_ok_and(|device| control::want_limit(device, bytes, SetBy::Program));
             return if kept { OK } else if process::is_new() { INVALID } else { INACTIVE };
         }
         action(|| {
-            let Some(device) = device(which).filter(|device| control::want_limit(*device, bytes)) else {
+            let Some(device) = device(which).filter(|device| control::want_limit(*device, bytes, SetBy::Program)) else {
                 return INVALID;
             };
-            control::set_limit(device, bytes);
+            control::set_limit(device, bytes, SetBy::Program);
             OK
         })
     }

@@ -7,17 +7,17 @@
 use super::contexts::Life;
 use super::say::NoBrokenPipe;
 use super::scratch::Scratch;
-use super::{contexts, history, live, notes, phases, process, say, sites, watch};
+use super::{contexts, control, history, live, notes, phases, process, say, sites, watch};
 use crate::driver::books::{DeviceBooks, Oom};
 use crate::driver::figures::Figures;
-use crate::policy::conf::ReportTarget;
+use crate::policy::conf::{LogLevel, ReportTarget, run_name};
 use crate::policy::footprint;
 use crate::pool::PAGE;
 use crate::report::model::{
     DeviceReport, DriverTime, EndedBy, Fragmentation, Live, OomMoment, Peak, Process, Report, SCHEMA_VERSION,
 };
-use crate::report::template::Facts;
-use crate::report::units::counted;
+use crate::report::template::{Facts, stand_in};
+use crate::report::units::{counted, printable};
 use crate::report::{Template, to_json, to_text, write_atomically};
 use crate::stats::{ExternalKind, Gauge, SizeHistogram, Span, fragmentation, peak_together};
 use crate::sync::patiently;
@@ -78,10 +78,12 @@ fn has_stack() -> bool {
 }
 
 /// What became of a report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Written {
-    /// It is where the configuration says.
-    Yes,
+    /// It is in this file, where the configuration wants it.
+    File(String),
+    /// It is on stderr, where the configuration wants it.
+    Stderr,
     /// The configuration says that there is to be none.
     Off,
     /// The file could not be written; the text went to stderr instead.
@@ -92,35 +94,39 @@ pub enum Written {
 pub fn write(ended_by: EndedBy) -> Written {
     let Some(conf) = process::conf() else { return Written::Off };
     match conf.report() {
-        ReportTarget::Off => return Written::Off,
+        ReportTarget::Off => Written::Off,
         ReportTarget::Stderr => {
             if history::is_kept() {
                 notes::add("the history is in a report as JSON only: GPUCACHE_REPORT=FILE".to_owned());
             }
             say::raw(&to_text(&gather(ended_by)));
+            Written::Stderr
         }
         ReportTarget::File(template) => {
             let path = expand(template);
             let report = gather_all(ended_by);
             match write_atomically(path.as_ref(), to_json(&report).as_bytes()) {
-                Ok(()) => say::line(&format!("report written to {path}")),
+                Ok(()) => {
+                    say::line(&format!("report written to {path}"));
+                    Written::File(path)
+                }
                 Err(error) => {
                     say::line(&format!(
                         "error: could not write the report: {error}; here is its text instead"
                     ));
                     say::raw(&to_text(&report));
-                    return Written::Elsewhere;
+                    Written::Elsewhere
                 }
             }
         }
     }
-    Written::Yes
 }
 
-/// The file name that a template stands for in this process.
+/// The file name that a template stands for in this process. Of variables that are not set, the first is told of.
 pub(super) fn expand(template: &Template) -> String {
+    static TOLD: AtomicBool = AtomicBool::new(false);
     let executable = std::env::current_exe().unwrap_or_default();
-    template.expand(&Facts {
+    let facts = Facts {
         pid: std::process::id(),
         host: &host(),
         executable: &executable
@@ -128,8 +134,17 @@ pub(super) fn expand(template: &Template) -> String {
             .map(|name| name.to_string_lossy().into_owned())
             .unwrap_or_default(),
         unix_time: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs()),
-        variable: &|name| std::env::var(name).ok(),
-    })
+        variable: &|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()),
+    };
+    let warns = process::conf().is_some_and(|conf| conf.log() >= LogLevel::Warn);
+    if let Some(name) = template.unset(&facts).next().filter(|_| warns && !TOLD.swap(true, Ordering::AcqRel))
+    {
+        let (name, stands) = (printable(name), printable(&stand_in(name)));
+        say::line(&format!(
+            "warning: %q{{{name}}} in a file's name: {name} is not set; {stands} stands there"
+        ));
+    }
+    template.expand(&facts)
 }
 
 /// The machine's name, or that of the container.
@@ -159,8 +174,15 @@ pub fn gather_all(ended_by: EndedBy) -> Report {
 
 /// All figures as they are now.
 pub fn gather(ended_by: EndedBy) -> Report {
-    let process =
-        Process { pid: std::process::id(), command: command(), duration_s: process::age(), ended_by };
+    let process = Process {
+        pid: std::process::id(),
+        command: command(),
+        duration_s: process::age(),
+        ended_by,
+        runs: process::conf()
+            .map(|conf| conf.runs().iter().map(|run| run_name(*run)).collect())
+            .unwrap_or_default(),
+    };
     let config = process::conf().map(super::super::policy::conf::Conf::settings).unwrap_or_default();
     let devices = contexts::opened_books()
         .map(|books| {
@@ -204,6 +226,7 @@ pub(super) fn device(
         name: books.name.clone(),
         total_bytes: account.total_bytes(),
         limit_bytes: account.limit_bytes(),
+        cap_from: control::cap_from(books),
         reserved_bytes: account.reserved(),
         external_bytes: account.external(),
         headroom_bytes: account.closest_headroom(),

@@ -1,7 +1,7 @@
 //! Out of memory: finds out what there is to know of the moment, and says on stderr what failed, why, and what would have
 //! been enough. Said in full once; a program that goes on asking is told of by a line a minute.
 
-use super::{contexts, exit, history, phases, process, say, sites};
+use super::{contexts, control, exit, history, phases, process, say, sites};
 use crate::driver::books::{DeviceBooks, OOMS_KEPT, Oom};
 use crate::driver::survey::Survey;
 use crate::policy::Conf;
@@ -47,6 +47,7 @@ fn look_around(books: &DeviceBooks, oom: &mut Oom, draw: bool) {
             let total = books.account.total_bytes();
             total.saturating_sub(free).saturating_sub(oom.in_use)
         }),
+        cap_set_by: control::setter(books.device),
         live_sites: if draw { sites::holding(books.device) } else { Vec::new() },
         ..Circumstances::default()
     };
@@ -97,6 +98,7 @@ fn device(books: &DeviceBooks) -> DeviceReport {
         ordinal: books.device,
         total_bytes: books.account.total_bytes(),
         limit_bytes: books.account.limit_bytes(),
+        cap_from: control::cap_from(books),
         mapped: ranges.then(Default::default),
         ..DeviceReport::default()
     }

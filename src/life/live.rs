@@ -13,6 +13,7 @@ use super::contexts::{self, Life};
 use super::{control, exit, history, notes, process, watch};
 use crate::driver::books::{Change, DeviceBooks};
 use crate::policy::Conf;
+use crate::report::cap::SetBy;
 use crate::report::model::DeviceReport;
 use crate::stats::live::{
     self, BYTES, DEVICES, Identity, MOST_STALE, Quick, STALE_KEPT, WORDS, Words, boot, name_of, namespace,
@@ -78,6 +79,7 @@ fn create() -> Result<Mapped, String> {
         // SAFETY: no arguments, cannot fail.
         uid: unsafe { libc::geteuid() },
         started: now.saturating_sub((process::age() * 1e9) as u64),
+        runs: process::conf().map(|conf| conf.runs().to_vec()).unwrap_or_default(),
         command: exit::command(),
         config: process::conf().map(Conf::settings).unwrap_or_default(),
     };
@@ -236,6 +238,7 @@ fn quick_of(books: &DeviceBooks) -> Quick {
         external: external.current,
         external_peak: external.peak,
         limit: books.account.limit_bytes(),
+        cap_set_by: SetBy::code(control::setter(books.device)),
         ..Quick::default()
     };
     for life in contexts::all().filter(|life| life.device == books.device) {

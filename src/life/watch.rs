@@ -88,6 +88,7 @@ fn judge(conf: &Conf, books: &DeviceBooks, now: u64, held: bool) {
         reserved: books.account.reserved().current,
         external: books.account.external().current,
         limit: books.account.limit_bytes(),
+        total: books.account.total_bytes(),
         ..Reading::default()
     };
     for life in contexts::all().filter(|life| life.device == books.device) {
@@ -107,8 +108,9 @@ fn judge(conf: &Conf, books: &DeviceBooks, now: u64, held: bool) {
     drop(watches);
     for (alarm, seen) in raised {
         let alarm = &conf.alert()[alarm];
-        say::line(&format!("alert: GPU {}: {alarm}: {seen}", books.device));
-        notes::add(format!("alert on GPU {}: {alarm}", books.device));
+        let words = alarm.in_words(&reading);
+        say::line(&format!("alert: GPU {}: {words}: {seen}", books.device));
+        notes::add(format!("alert on GPU {}: {words}", books.device));
         if let Some(template) = conf.alert_file() {
             add_line(template, books.device, alarm, &seen, &reading, now);
         }
@@ -125,19 +127,20 @@ fn add_line(template: &Template, device: u32, alarm: &Alarm, seen: &str, reading
         "pid": std::process::id(),
         "device": device,
         "alert": alarm.name(),
-        "text": format!("{alarm}: {seen}"),
+        "text": format!("{}: {seen}", alarm.in_words(reading)),
         "allocated_bytes": reading.allocated,
         "reserved_bytes": reading.reserved,
         "external_bytes": reading.external,
         "limit_bytes": reading.limit,
     });
+    let path = ALARMS.get_or_init(|| exit::expand(template));
     let written = std::fs::OpenOptions::new()
         .append(true)
         .create(true)
-        .open(ALARMS.get_or_init(|| exit::expand(template)))
+        .open(path)
         .and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
     if let Err(error) = written {
-        notes::add(format!("no file of alerts: {error}"));
+        notes::add(format!("alerts are not in {path}: {error}"));
     }
 }
 
@@ -149,7 +152,7 @@ fn run_command(text: &str, device: u32, alarm: &Alarm, seen: &str, reading: &Rea
     }
     let facts = [
         ("ALERT_NAME", alarm.name().to_owned()),
-        ("ALERT_TEXT", format!("{alarm}: {seen}")),
+        ("ALERT_TEXT", format!("{}: {seen}", alarm.in_words(reading))),
         ("ALERT_TIME", (now / 1_000_000_000).to_string()),
         ("ALERT_PID", std::process::id().to_string()),
         ("ALERT_DEVICE", device.to_string()),
@@ -177,6 +180,7 @@ fn write_now(now: u64) -> bool {
         command: exit::command(),
         duration_s: process::age(),
         ended_by: EndedBy::Running,
+        runs: Vec::new(),
     };
     let report = Report {
         schema_version: SCHEMA_VERSION,

@@ -71,6 +71,18 @@ impl Alarm {
     }
 }
 
+impl Alarm {
+    /// The same of a device, which may have no cap: then its memory is meant.
+    pub fn in_words(&self, reading: &Reading) -> String {
+        match self {
+            Alarm::Share(subject, share) if reading.limit >= reading.total => {
+                format!("{} above {share} of the device's memory", subject.as_str())
+            }
+            other => other.to_string(),
+        }
+    }
+}
+
 impl fmt::Display for Alarm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -94,8 +106,10 @@ pub struct Reading {
     pub reserved: u64,
     /// Outside the pool.
     pub external: u64,
-    /// The cap.
+    /// The cap; the device's memory where there is none.
     pub limit: u64,
+    /// The device's memory.
+    pub total: u64,
     /// Largest free block.
     pub largest_free: u64,
 }
@@ -271,7 +285,14 @@ mod tests {
 
     fn reading(allocated: u64, reserved: u64) -> Reading {
         let (limit, largest_free) = (1000 * MIB, 10 * MIB);
-        Reading { allocated: allocated * MIB, reserved: reserved * MIB, external: 0, limit, largest_free }
+        Reading {
+            allocated: allocated * MIB,
+            reserved: reserved * MIB,
+            external: 0,
+            limit,
+            total: 8000 * MIB,
+            largest_free,
+        }
     }
 
     /// The places of the alarms that are said for each of the readings, a second apart.
@@ -347,5 +368,15 @@ mod tests {
         );
         assert_eq!(when(&[10, 11, 12, 12, 13, 14, 14, 15, 9, 10]), None);
         assert_eq!(when(&[10; 20]), None);
+    }
+
+    #[test]
+    fn where_there_is_no_cap_a_share_is_one_of_the_device() {
+        let alarm = Alarm::Share(Subject::Held, 0.5);
+        let capped = reading(1, 1);
+        assert_eq!(alarm.in_words(&capped), "held above 0.5 of the cap");
+        let free = Reading { limit: capped.total, ..capped };
+        assert_eq!(alarm.in_words(&free), "held above 0.5 of the device's memory");
+        assert_eq!(Alarm::Leak(3).in_words(&free), Alarm::Leak(3).to_string());
     }
 }

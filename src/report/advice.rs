@@ -3,7 +3,7 @@
 //!
 //! | rule | speaks when | advises |
 //! |---|---|---|
-//! | [`Rule::RaiseCap`] | a request failed under a cap, and a higher one within the device's memory would have served it | the lowest such cap |
+//! | [`Rule::RaiseCap`] | a request failed under a cap, and a higher one within the device's memory would have served it | the lowest such cap, where the cap comes from |
 //! | [`Rule::Expand`] | a request failed in segments, whose free whole pages, with what could have been added, would have served it | `expandable_segments:True` |
 //! | [`Rule::LimitSplitting`] | a request failed although that much was free, in smaller pieces, blocks of any size may be split, and the memory lies in segments | `max_split_size_mb` at the size of the request |
 //! | [`Rule::WidenNonSplitRounding`] | a request failed although a free block was large enough, because `max_split_size_mb` forbade it, which it does in segments | a larger `max_non_split_rounding_mb` |
@@ -12,6 +12,7 @@
 //! | [`Rule::CollectLater`] | a threshold is set and one in ten allocations or more had to go to the driver after a collection | a higher threshold, or none |
 //! | [`Rule::DropFreeSync`] | `free_sync:True` is set and at least a thousand frees waited for the device | leaving it out, if the program does not rely on it |
 
+use super::cap;
 use super::failure::{room, within_a_range};
 use super::model::{DEFAULT_SOURCE, DeviceReport, OomMoment, POOL, Report, Setting};
 use super::units::{counted, grouped, human};
@@ -84,10 +85,7 @@ fn mib_setting(config: &[Setting], key: &str) -> Option<u64> {
     set(config, key)?.parse::<u64>().ok()?.checked_mul(MIB)
 }
 
-fn raise_cap(device: &DeviceReport, _: &[Setting]) -> Option<String> {
-    if !device.is_capped() {
-        return None;
-    }
+fn raise_cap(device: &DeviceReport, config: &[Setting]) -> Option<String> {
     // The device must have had the memory to give: a cap does not create any.
     let served = |oom: &&OomMoment| {
         oom.sufficient_limit_bytes > oom.limit_bytes
@@ -95,12 +93,14 @@ fn raise_cap(device: &DeviceReport, _: &[Setting]) -> Option<String> {
             && oom.driver_free_bytes.is_none_or(|free| free >= oom.sufficient_limit_bytes - oom.limit_bytes)
     };
     let moments: Vec<_> = device.fragmentation.at_oom.iter().filter(served).collect();
-    let enough = moments.iter().map(|oom| oom.sufficient_limit_bytes).max()?;
+    let most = moments.iter().max_by_key(|oom| oom.sufficient_limit_bytes)?;
+    let setters: Vec<_> = moments.iter().map(|oom| cap::setter_then(device, oom)).collect();
     Some(format!(
-        "memory_limit:{}MiB at least, for {} refused under the cap of {}",
-        enough.div_ceil(MIB),
+        "{} at least, for {} refused under the cap of {}{}",
+        cap::to_raise(device, config, &setters, most.sufficient_limit_bytes.div_ceil(MIB)),
         counted(moments.len() as u64, "request"),
-        human(device.limit_bytes),
+        human(most.limit_bytes),
+        cap::set_by_words(cap::setter_then(device, most)),
     ))
 }
 
@@ -232,7 +232,13 @@ mod tests {
         };
         let report = Report {
             schema_version: SCHEMA_VERSION,
-            process: Process { pid: 1, command: "p".into(), duration_s: 1.0, ended_by: EndedBy::Exit },
+            process: Process {
+                pid: 1,
+                command: "p".into(),
+                duration_s: 1.0,
+                ended_by: EndedBy::Exit,
+                runs: vec![],
+            },
             config: settings.iter().map(setting).collect(),
             devices: vec![device.clone()],
             notes: vec![],

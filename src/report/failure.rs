@@ -2,6 +2,7 @@
 //! The same words stand on stderr at that moment and in the report.
 
 use super::advice::advise;
+use super::cap::SetBy;
 use super::model::{DeviceReport, EndedBy, OomMoment, POOL, Process, Report, SCHEMA_VERSION, Setting};
 use super::units::{counted, duration, human, printable};
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,9 @@ pub struct Circumstances {
     /// Bytes that the device had given to others: the driver itself, other processes, and what is not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub others_bytes: Option<u64>,
+    /// Who had last changed the cap while the process ran; absent if nobody had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cap_set_by: Option<SetBy>,
 }
 
 /// How many blocks there are of one size.
@@ -176,7 +180,13 @@ fn enough(device: &DeviceReport, oom: &OomMoment, config: &[Setting]) -> Vec<Str
     let mut alone = device.clone();
     alone.fragmentation.at_oom = vec![oom.clone()];
     alone.counts = super::model::Counts { oom: 1, ..Default::default() };
-    let process = Process { pid: 0, command: String::new(), duration_s: 0.0, ended_by: EndedBy::Running };
+    let process = Process {
+        pid: 0,
+        command: String::new(),
+        duration_s: 0.0,
+        ended_by: EndedBy::Running,
+        runs: Vec::new(),
+    };
     let report = Report {
         schema_version: SCHEMA_VERSION,
         process,

@@ -4,6 +4,7 @@
 #![deny(unsafe_code)]
 
 pub mod advice;
+pub mod cap;
 pub mod counts;
 pub mod failure;
 pub mod file;

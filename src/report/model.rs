@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use super::cap::CapFrom;
 pub use super::counts::Counts;
 use super::failure::Circumstances;
 use super::history::{History, Map, Segment};
@@ -46,6 +47,9 @@ pub struct Process {
     pub duration_s: f64,
     /// What ended the process.
     pub ended_by: EndedBy,
+    /// The runs of `gpucache run --html` that it belongs to, the innermost last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<String>,
 }
 
 /// The way in which a process came to its end, as far as the library could see.
@@ -148,6 +152,9 @@ pub struct DeviceReport {
     pub total_bytes: u64,
     /// Cap on reserved plus external bytes; equal to `total_bytes` where no setting is lower.
     pub limit_bytes: u64,
+    /// Where the cap comes from; absent in reports of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cap_from: Option<CapFrom>,
     /// Bytes that the program asked for and has not freed. The peak is exact while one context at a time has a pool. Of
     /// several at once it is the sum of their peaks, an upper bound, but never above the peak of `reserved_bytes`, which
     /// is exact; contexts that followed each other do not add up.

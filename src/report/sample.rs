@@ -79,6 +79,7 @@ pub fn training() -> Report {
             command: "python train.py --batch 64".into(),
             duration_s: 125.4,
             ended_by: EndedBy::Exit,
+            runs: vec![],
         },
         config: vec![
             setting("memory_fraction", "none", "default"),
@@ -153,6 +154,7 @@ pub fn failure() -> Report {
             command: "./solver".into(),
             duration_s: 0.83,
             ended_by: EndedBy::ImmediateExit,
+            runs: vec![],
         },
         config: vec![
             Setting {

@@ -109,6 +109,14 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// Whether both are told in the same words.
+    pub fn reads_like(&self, other: &Frame) -> bool {
+        let named = self.function.is_some();
+        let same = (&self.function, &self.file, self.line, self.module)
+            == (&other.function, &other.file, other.line, other.module);
+        same && (named || self.offset == other.offset)
+    }
+
     /// Whether it is one of Python.
     pub fn is_python(&self) -> bool {
         self.file.is_some()
@@ -164,6 +172,15 @@ impl Sites {
         match &frame.function {
             Some(function) => format!("{function} in {name}"),
             None => format!("{name}+{:#x}", frame.offset.unwrap_or(0)),
+        }
+    }
+
+    /// The same with where exactly the call is, also where the function has a name: `function in object+0x12ab`.
+    pub fn exact_words(&self, frame: &Frame) -> String {
+        let words = self.words(frame);
+        match frame.offset.filter(|_| frame.function.is_some() && !frame.is_python()) {
+            Some(offset) => format!("{words}+{offset:#x}"),
+            None => words,
         }
     }
 

@@ -33,7 +33,7 @@ pub struct Facts<'a> {
     pub executable: &'a str,
     /// Seconds since 1970.
     pub unix_time: u64,
-    /// Looks up an environment variable; an unset one expands to nothing.
+    /// Looks up an environment variable; in place of an unset one stands `unset-NAME`.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
 }
 
@@ -113,6 +113,15 @@ impl Template {
         Ok(Self { parts })
     }
 
+    /// The variables in it that are not set.
+    pub fn unset<'a>(&'a self, facts: &Facts<'_>) -> impl Iterator<Item = &'a str> {
+        let variables = self.parts.iter().filter_map(|part| match part {
+            Part::Variable(name) => Some(name.as_str()),
+            _ => None,
+        });
+        variables.filter(|name| (facts.variable)(name).is_none())
+    }
+
     /// The file name for one process.
     pub fn expand(&self, facts: &Facts<'_>) -> String {
         let mut out = String::new();
@@ -123,11 +132,20 @@ impl Template {
                 Part::Host => out.push_str(facts.host),
                 Part::Executable => out.push_str(facts.executable),
                 Part::Time => out.push_str(&facts.unix_time.to_string()),
-                Part::Variable(name) => out.push_str(&(facts.variable)(name).unwrap_or_default()),
+                Part::Variable(name) => match (facts.variable)(name) {
+                    Some(value) => out.push_str(&value),
+                    None => out.push_str(&stand_in(name)),
+                },
             }
         }
         out
     }
+}
+
+/// What stands for a variable that is not set: a word that shows what is missing, where nothing at all would let the files of
+/// all ranks take the same ordinary name.
+pub fn stand_in(variable: &str) -> String {
+    format!("unset-{}", variable.replace('/', "_"))
 }
 
 impl fmt::Display for Template {
@@ -171,8 +189,19 @@ mod tests {
     }
 
     #[test]
-    fn an_unset_variable_expands_to_nothing() {
-        assert_eq!(expand("a%q{NOBODY_SETS_THIS}b"), "ab");
+    fn in_place_of_an_unset_variable_stands_what_is_missing() {
+        assert_eq!(expand("a-%q{NOBODY_SETS_THIS}.b"), "a-unset-NOBODY_SETS_THIS.b");
+        assert_eq!(expand("%q{../A}"), "unset-.._A", "no part of a path");
+        let facts = Facts {
+            pid: 1,
+            host: "h",
+            executable: "e",
+            unix_time: 0,
+            variable: &|name| (name == "EMPTY").then(String::new),
+        };
+        let template = Template::parse("%q{EMPTY}-%p-%q{A}-%q{B}").unwrap();
+        assert_eq!(template.expand(&facts), "-1-unset-A-unset-B", "empty is a value");
+        assert_eq!(template.unset(&facts).collect::<Vec<_>>(), ["A", "B"]);
     }
 
     #[test]

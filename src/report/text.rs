@@ -4,9 +4,10 @@
 use std::fmt::Write;
 
 use super::advice::{Advice, advise};
+use super::cap;
 use super::failure;
 use super::holders;
-use super::model::{DEFAULT_SOURCE, DeviceReport, EndedBy, Live, Mapped, OomMoment, POOL, Phase, Report};
+use super::model::{DeviceReport, EndedBy, Live, Mapped, OomMoment, POOL, Phase, Report};
 use super::units::{counted, duration, grouped, human, microseconds, printable};
 
 /// Column in which the figures start, so that the eye finds them.
@@ -72,13 +73,13 @@ fn device_lines(out: &mut String, report: &Report, device: &DeviceReport, advice
     if device.external_bytes.total_allocated > 0 {
         line(out, "outside pool", &external(device));
     }
-    line(out, "cap", &cap(report, device));
+    line(out, "cap", &cap_in_force(report, device));
     let runs = report.process.ended_by == EndedBy::Running;
     line(out, report.process.ended_by.moment(), &end(device));
     if device.live_at_exit.blocks > 0 {
         line(out, if runs { "not freed yet" } else { "never freed" }, &never_freed(&device.live_at_exit));
     }
-    for (label, text) in device.sites.iter().flat_map(|of| holders::lines(of, sites)) {
+    for (label, text) in device.sites.iter().flat_map(|of| holders::lines(of, sites, runs)) {
         line(out, label, &text);
     }
     if device.counts.alloc > 0 {
@@ -182,24 +183,18 @@ fn external(device: &DeviceReport) -> String {
     text
 }
 
-fn cap(report: &Report, device: &DeviceReport) -> String {
+fn cap_in_force(report: &Report, device: &DeviceReport) -> String {
     let closest = human(device.headroom_bytes);
-    let caps =
-        report.config.iter().filter(|setting| ["memory_fraction", "memory_limit"].contains(&&*setting.key));
-    let set: Vec<_> = caps
-        .filter(|setting| setting.source != DEFAULT_SOURCE)
-        .map(|setting| {
-            let name = setting.written_as.as_ref().unwrap_or(&setting.key);
-            format!("{name}:{} in {}", setting.value, setting.source)
-        })
-        .collect();
-    let origin = if set.is_empty() { String::new() } else { format!(" ({})", set.join(", ")) };
+    let origin = match cap::origin(device, &report.config) {
+        none if none.is_empty() => none,
+        origin => format!(" ({origin})"),
+    };
     if device.is_capped() {
         return format!("{}{origin}; {closest} were left at the closest", human(device.limit_bytes));
     }
     // A setting that allows no less than the device has is not the same as none.
     let none =
-        if set.is_empty() { "none".to_owned() } else { format!("none below the device's memory{origin}") };
+        if origin.is_empty() { "none".to_owned() } else { format!("none below the device's memory{origin}") };
     format!("{none}; {closest} of the device were never in use by this process")
 }
 
@@ -357,7 +352,7 @@ gpucache[4243]: ./solver, 0.8 s, ended by _exit
                     reserved 8.00 GiB, 5.00 GiB allocated; a cap of 9.00 GiB would have sufficed
     invalid frees   1: freed twice, or never allocated
     forwarded       3 calls that the pool could not serve
-    try             memory_limit:9216MiB at least, for 1 request refused under the cap of 8.00 GiB
+    try             per_process_memory_fraction:0.1125 at least, for 1 request refused under the cap of 8.00 GiB
     try             max_split_size_mb:1024 keeps large blocks whole: 1.00 GiB failed with 3.00 GiB free, the largest piece 512.00 MiB
   GPU 2, NVIDIA H200, 80.00 GiB
     outside pool    at most 1.00 GiB: vmm 1.00 GiB
@@ -372,9 +367,11 @@ gpucache[4243]: ./solver, 0.8 s, ended by _exit
     fn of_a_process_that_runs_nothing_is_said_to_be_over() {
         let mut report = sample::training();
         report.process.ended_by = EndedBy::Running;
+        report.devices[0].sites = Some(sample::sites());
         let text = to_text(&report);
         assert!(text.contains("    now             reserved 7.61 GiB"), "{text}");
         assert!(text.contains("    not freed yet   4 blocks") && text.contains("still running"), "{text}");
+        assert!(text.contains("    held now        640.00 MiB"), "{text}");
         assert!(!text.contains("at the end") && !text.contains("never"), "{text}");
     }
 

@@ -60,9 +60,14 @@ pub fn microseconds(nanoseconds: u64) -> String {
 }
 
 /// The text with control characters as spaces: what a user's command line or environment holds must neither break a line
-/// of output nor drive the terminal.
+/// of output, nor drive the terminal, nor turn round in which direction what follows is read.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.chars().map(|c| if c.is_control() || is_directional(c) { ' ' } else { c }).collect()
+}
+
+/// Whether a character is one of those that only set the direction of the text around them.
+fn is_directional(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]
@@ -109,6 +114,13 @@ mod tests {
         ] {
             assert_eq!(duration(seconds), text, "{seconds}");
         }
+    }
+
+    #[test]
+    fn nothing_drives_the_terminal_or_turns_the_text_round() {
+        assert_eq!(printable("a\u{1b}[31m\nb"), "a [31m b");
+        assert_eq!(printable("train\u{202e}nosj.\u{2066}x\u{200f}\u{61c}"), "train nosj. x  ");
+        assert_eq!(printable("עברית, é, 日本"), "עברית, é, 日本", "letters stay");
     }
 
     #[test]

@@ -35,7 +35,8 @@ fn a_running_process_does_what_it_is_asked() {
 
     let file = talk.running.as_ref().unwrap().folder.join("now.json");
     assert!(!file.exists());
-    assert_eq!(ask(&mut talk, Command::Report), Ok(Answer::Done(0)));
+    let written = Answer::Written(file.to_str().unwrap().to_owned());
+    assert_eq!(ask(&mut talk, Command::Report), Ok(written), "where it is, from wherever one asks");
     let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     assert_eq!(report["process"]["ended_by"], "running");
     assert_eq!(ask(&mut talk, Command::ResetPeak), Ok(Answer::Done(0)));

@@ -8,6 +8,7 @@
  *   device N           the device of what follows
  *   async MIB          memory outside the pool
  *   oom MIB            an allocation that must fail
+ *   limit MIB          sets the cap itself
  *   info               prints what cudaMemGetInfo tells
  *   fork               a child that uses no CUDA and stays for three seconds
  *   small-files KIB    initialises CUDA, then makes longer files impossible
@@ -16,6 +17,7 @@
  */
 #define _GNU_SOURCE
 #include <cuda_runtime.h>
+#include <gpucache.h>
 
 #include "check.h"
 
@@ -62,6 +64,8 @@ int main(void) {
         } else if (!strcmp(what, "oom")) {
             EXPECT(cudaMalloc(&p, (size_t)a << 20), 2);
             cudaGetLastError();
+        } else if (!strcmp(what, "limit")) {
+            EXPECT(gpucache_set_limit(-1, (uint64_t)a << 20), 0);
         } else if (!strcmp(what, "info")) {
             size_t free_bytes, total;
             OK(cudaMemGetInfo(&free_bytes, &total));

@@ -7,7 +7,7 @@ use std::fs;
 
 /// A program that allocates and frees without end.
 fn busy(name: &str, conf: &str) -> Talk {
-    let program = Program::new("talker").preload().conf(conf).report_to("now.json");
+    let program = Program::new("talker").preload().conf(conf).report_to("now-%p.json");
     let mut talk = Talk::new(&program, name);
     // The last keeps memory for small blocks, which the churn lives on under any cap.
     talk.tell("alloc 100 4").tell("free 2").tell("alloc 1 1").say("churn");
@@ -31,10 +31,14 @@ fn a_busy_process_does_what_it_is_asked() {
     let held = rows(&top_once(&talk, &["--json"]))[0]["reserved_bytes"].as_u64().unwrap();
     assert!((200 * MIB..250 * MIB).contains(&held), "{held}");
 
-    let file = talk.running.as_ref().unwrap().folder.join("now.json");
+    let file = talk.running.as_ref().unwrap().folder.join(format!("now-{}.json", talk.pid()));
     assert!(!file.exists());
     let written = ctl(&talk, &["report"]);
-    assert!(written.ok().stdout.contains("report written to now.json"), "{written}");
+    let said = format!("report written to {}\n", file.display());
+    assert!(
+        written.ok().stdout.ends_with(&said),
+        "the file itself, from wherever one stands: {said}: {written}"
+    );
     assert!(fs::read_to_string(&file).unwrap().contains("\"running\""));
     ctl(&talk, &["reset-peak"]).ok();
 
@@ -76,6 +80,22 @@ fn a_report_that_is_not_to_be_is_refused() {
     }
 }
 
+/// Whether a process has a live file open for writing, as one that asks has until it is answered.
+fn has_live_file_to_write(pid: u32) -> bool {
+    let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    let numbers = files.filter_map(|file| Some(file.ok()?.path()));
+    let mut live = numbers.filter(|path| {
+        fs::read_link(path).is_ok_and(|file| file.extension().is_some_and(|extension| extension == "live"))
+    });
+    live.any(|path| {
+        let number = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")).unwrap_or_default();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
+        flags.is_some_and(|flags| flags & libc::O_ACCMODE == libc::O_RDWR)
+    })
+}
+
 #[test]
 fn an_idle_process_answers_later_and_a_dead_one_never() {
     let mut talk = Talk::default("ctl-idle");
@@ -88,12 +108,14 @@ fn an_idle_process_answers_later_and_a_dead_one_never() {
     assert!(rows(&top_once(&talk, &["--json"]))[0]["reserved_bytes"].as_u64() < Some(32 * MIB), "done since");
 
     // It ends while it is asked.
-    let asking = tool_beside(&talk, &["ctl", "--wait", "60", &pid, "report"]).start();
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    let mut waiting = tool_beside(&talk, &["ctl", "--wait", "60", &pid, "report"]).start();
+    // Not before it asks, which may take long on a busy machine: then it would find nobody.
+    let asker = waiting.child.id();
+    waiting.until(|| has_live_file_to_write(asker).then_some(()));
     talk.finish().ok();
-    let asked = asking.finish();
-    assert_eq!(asked.status.code(), Some(2), "{asked}");
-    assert!(asked.stderr.contains("has ended without an answer"), "{asked}");
+    let answer = waiting.finish();
+    assert_eq!(answer.status.code(), Some(2), "{answer}");
+    assert!(answer.stderr.contains("has ended without an answer"), "{answer}");
 
     let mut talk = Talk::default("ctl-killed");
     talk.tell("alloc 8 1");
@@ -118,4 +140,73 @@ fn of_several_devices_one_must_be_named() {
     let limits: Vec<_> =
         limits.iter().map(|row| (row["device"].as_u64(), row["limit_bytes"].as_u64())).collect();
     assert_eq!(limits, [(Some(1), Some(100 * MIB)), (Some(0), None)], "a row for each");
+}
+
+#[test]
+fn a_cap_is_told_by_who_has_set_it_and_what_would_raise_it() {
+    let lines = |run: &Outcome| {
+        let line = |label: &str| {
+            let found = run
+                .stdout
+                .lines()
+                .chain(run.stderr.lines())
+                .find(|line| line.trim_start().starts_with(label));
+            found.unwrap_or_else(|| panic!("{label}: {run}")).split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        (line("cap "), line("try "))
+    };
+    let talk = |name: &str| {
+        let program = Program::new("talker").preload().conf("memory_limit:1GiB").text_report();
+        let mut talk = Talk::new(&program, name);
+        talk.tell("alloc 1 1");
+        talk
+    };
+    let mut by_ctl = talk("cap-by-ctl");
+    by_ctl.say("churn");
+    ctl(&by_ctl, &["limit", "64MiB"]).ok();
+    fs::write(by_ctl.running.as_ref().unwrap().folder.join("stop"), "").unwrap();
+    by_ctl.tell("oom 100");
+    let pid = by_ctl.pid().to_string();
+    let live = tool_beside(&by_ctl, &["report", &pid]).run();
+    let run = by_ctl.finish();
+    for run in [&run, &live] {
+        let (cap, advice) = lines(run.ok());
+        let from =
+            "cap 64.00 MiB (set by `gpucache ctl`; memory_limit:1GiB in GPUCACHE_CONF allows 1.00 GiB)";
+        assert!(cap.starts_with(from), "{cap}\n{run}");
+        let cure = "try `gpucache ctl PID limit 102MiB` at least, for 1 request refused under the cap of 64.00 MiB, set by \
+                    `gpucache ctl`";
+        assert_eq!(advice, cure, "{run}");
+    }
+    assert!(
+        run.stderr.lines().any(|line| line.contains("  try `gpucache ctl PID limit 102MiB`")),
+        "at once: {run}"
+    );
+
+    let mut by_program = talk("cap-by-program");
+    by_program.tell("limit 64").tell("oom 2000");
+    let run = by_program.finish();
+    let (cap, advice) = lines(run.ok());
+    assert!(
+        cap.starts_with("cap 64.00 MiB (set by the program (gpucache_set_limit); memory_limit:1GiB in "),
+        "{run}"
+    );
+    assert!(
+        advice.starts_with(
+            "try memory_limit:2002MiB and gpucache_set_limit of 2002 MiB in the program at least"
+        ),
+        "{run}"
+    );
+
+    // The setting that decides is the one to raise, by the name that it was written as.
+    let program = Program::new("seq").preload().arg("a40m f0 a1500m").text_report();
+    let run = program.conf("per_process_memory_fraction:0.125,memory_limit:4GiB").run();
+    let (cap, advice) = lines(&run);
+    let from = "cap 1.00 GiB (per_process_memory_fraction:0.125 in GPUCACHE_CONF; memory_limit:4GiB in GPUCACHE_CONF allows \
+                4.00 GiB)";
+    assert!(cap.starts_with(from), "{run}");
+    assert!(
+        advice.starts_with("try per_process_memory_fraction:0.1") && !advice.contains("memory_limit"),
+        "{run}"
+    );
 }

@@ -110,6 +110,12 @@ fn what_has_ended_is_shown_with_how() {
     let running = talk.running.as_mut().unwrap();
     running.until(|| fs::read_to_string(&maps).unwrap().contains("/cat").then_some(()));
     assert_eq!(rows(&top_once(&talk, &["--json"]))[0]["state"], "exec");
+    // It is that for good: also when the other program has ended, whatever that has ended by.
+    let pid = talk.pid().to_string();
+    talk.kill();
+    assert_eq!(rows(&top_once(&talk, &["--json"]))[0]["state"], "exec");
+    let report = tool_beside(&talk, &["report", &pid]).run();
+    assert!(report.ok().stdout.contains("ended by exec"), "{report}");
 }
 
 #[test]
@@ -216,7 +222,7 @@ fn what_a_live_file_does_not_hold_is_had_by_asking() {
     tool_beside(&talk, &["ctl", "--wait", "30", &pid, "report"]).run().ok();
     let file = talk.running.as_ref().unwrap().folder.join("now.json");
     let leaks = tool_beside(&talk, &["report", "--leaks", file.to_str().unwrap()]).run();
-    assert!(leaks.ok().stdout.contains("never freed"), "{leaks}");
+    assert!(leaks.ok().stdout.contains("not freed yet"), "it runs: {leaks}");
     tool_beside(&talk, &["report", "--trace=t.json", file.to_str().unwrap()]).run().ok();
     talk.kill();
     let text = said(&talk, "--leaks", &pid);

@@ -6,10 +6,11 @@ use super::tooling::TOOL;
 use pty_process::Size;
 use pty_process::blocking::{Command, Pty, open};
 use rustix::termios::{LocalModes, tcgetattr};
+use std::ffi::CStr;
 use std::io::{Read, Write};
 use std::num::NonZeroU16;
-use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Child;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -207,6 +208,8 @@ fn keys_sort_select_show_and_quit() {
     top.keys("?");
     top.shows("this help");
     top.keys("\u{1b}");
+    top.shows(&title);
+    top.keys("\u{1b}");
     top.shows("COMMAND");
     top.keys(" ");
     top.shows("paused");
@@ -299,6 +302,86 @@ fn an_empty_machine_and_refused_files_are_told() {
     std::fs::write(folder.join("1-1.live"), "x").unwrap();
     top.shows("refused: 1-1.live: it is ");
     top.keys("?\u{1b}[F");
+    top.shows("q Ctrl-C");
+    top.keys("\u{1b}");
+    top.shows("No process on the library.");
     top.keys("q");
     assert_eq!(top.end().code(), Some(0));
+}
+
+/// The help is in front of a page, and leaving it shows that page again.
+#[test]
+fn help_is_left_to_where_it_was_asked_for() {
+    let mut talk = Talk::default("screen-help");
+    talk.tell("alloc 8 1");
+    let top = Terminal::top(&talk, 100, 40, &[]);
+    top.shows("COMMAND");
+    for leave in ["\u{1b}", "?", "\r"] {
+        top.keys("\r");
+        top.shows_all(&["driver calls", "Esc back"]);
+        top.keys("?");
+        top.until("the help", |c| c.contains("this help") && !c.contains("driver calls"));
+        top.keys(leave);
+        top.shows("driver calls");
+        top.keys("\u{1b}");
+        top.until("the table", |c| c.contains("COMMAND") && !c.contains("driver calls"));
+    }
+    top.keys("q");
+    assert_eq!(top.end().code(), Some(0));
+}
+
+/// A terminal that is not the controlling one goes without a signal: what is left of it can be read from without an end.
+#[test]
+fn a_terminal_that_goes_without_a_signal_ends_it() {
+    let mut talk = Talk::default("screen-gone");
+    talk.tell("alloc 8 1");
+    let (pty, pts) = open().unwrap();
+    pty.resize(Size::new(24, 80)).unwrap();
+    let mut name = [0; 64];
+    // SAFETY: a descriptor of ours; writes a C string into our array, no more than its length.
+    assert_eq!(unsafe { libc::ptsname_r(pty.as_fd().as_raw_fd(), name.as_mut_ptr(), name.len()) }, 0);
+    let name =
+        CStr::from_bytes_until_nul(name.map(|c| c as u8).as_slice()).unwrap().to_str().unwrap().to_owned();
+    let terminal = || {
+        let mut options = std::fs::OpenOptions::new();
+        options.read(true).write(true).custom_flags(libc::O_NOCTTY).open(&name).unwrap()
+    };
+    let folder = talk.folder();
+    let mut top = std::process::Command::new(TOOL)
+        .args(["top", "--interval", "0.1", "--folder", folder.to_str().unwrap()])
+        .env("TERM", "xterm-256color")
+        .stdin(terminal())
+        .stdout(terminal())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(pts);
+    let mut seen = Vec::new();
+    let mut bytes = [0; 4096];
+    let mut shows = |part: &str| {
+        while !String::from_utf8_lossy(&seen).contains(part) {
+            let read = (&pty).read(&mut bytes).unwrap();
+            seen.extend(&bytes[..read]);
+        }
+    };
+    shows("COMMAND");
+    // Then it draws nothing, and would not find out by that.
+    (&pty).write_all(b" ").unwrap();
+    shows("paused");
+    drop(pty);
+    let end = Instant::now() + Duration::from_secs(30);
+    let status = loop {
+        if let Some(status) = top.try_wait().unwrap() {
+            break status;
+        }
+        if Instant::now() > end {
+            let _ = top.kill();
+            panic!("it does not end");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let mut said = String::new();
+    top.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!((status.code(), status.signal()), (Some(2), None), "{said}");
+    assert!(said.contains("the terminal: "), "{said}");
 }

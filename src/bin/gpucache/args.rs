@@ -82,7 +82,7 @@ fragmentation is that of the last growth. Allocations a second and hit rate are 
 of the process's life.
 
 States: running; ending (the report is written); ended (well, with its report written); killed (by a signal, or crashed: its \
-live file is there for `gpucache report`); exec (it has become another program); away (in another container).
+live file is there for `gpucache report`); exec (it has become another program, which was seen while that ran); away (in another container).
 
 With --once the status is 2 if a process that is named is not found. --folder must be the caller's own, and closed to others \
 (chmod 700), as must be the files (chmod 600): others could have forged what they hold.";

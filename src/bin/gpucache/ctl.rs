@@ -4,7 +4,7 @@ use crate::args::{Ask, Ctl};
 use crate::failure::{Failure, STATUS, print};
 use crate::find::{self, Process};
 use crate::policy::bytes;
-use crate::report::units::human;
+use crate::report::units::{human, printable};
 use crate::stats::live::{self, Answer, Command, Fate, Unanswered};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -32,6 +32,10 @@ pub fn ctl(args: &Ctl) -> Result<ExitCode, Failure> {
         Ok(Answer::Done(value)) => {
             print(&format!("process {pid}: {}\n", done(command, value, &process)))?;
             Ok(if is_less(command, value) { ExitCode::from(LESS) } else { ExitCode::SUCCESS })
+        }
+        Ok(Answer::Written(file)) => {
+            print(&format!("process {pid}: report written to {}\n", printable(&file)))?;
+            Ok(ExitCode::SUCCESS)
         }
         Ok(Answer::Refused(why)) => Err(Failure::new(format!("process {pid} refused: {why}")).with_status(REFUSED)),
         Err(Unanswered::NotYet) => Err(Failure::new(format!(
@@ -110,7 +114,8 @@ fn done(command: Command, value: u64, process: &Process) -> String {
             let place = config.iter().find(|setting| setting.key == "GPUCACHE_REPORT");
             match place.map(|setting| setting.value.as_str()) {
                 None | Some("stderr") => "report written to its stderr".to_owned(),
-                Some(file) => format!("report written to {file}, as its GPUCACHE_REPORT says"),
+                // Of an earlier version, or with a name that is too long for an answer.
+                Some(template) => format!("report written to where its GPUCACHE_REPORT says, {template}"),
             }
         }
         Command::Limit { device, bytes } => {

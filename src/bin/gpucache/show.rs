@@ -4,6 +4,7 @@ use crate::args::{Folded, Show};
 use crate::failure::{Failure, print};
 use crate::find;
 use crate::load::{Loaded, load_all};
+use crate::report::model::EndedBy;
 use crate::report::sites::By;
 use crate::report::units::{human, printable};
 use crate::report::{Report, holders, to_text_with};
@@ -20,10 +21,11 @@ fn leaks(report: &Report) -> String {
         let sites = device.sites.as_ref()?;
         let live = &device.live_at_exit;
         Some(format!(
-            "GPU {}, {}: {} never freed, {} in pooled blocks\n{}",
+            "GPU {}, {}: {} {}, {} in pooled blocks\n{}",
             device.ordinal,
             printable(&device.name),
             human(live.bytes + device.external_bytes.current),
+            if report.process.ended_by == EndedBy::Running { "not freed yet" } else { "never freed" },
             human(live.bytes),
             holders::stacks(sites, By::Live)
         ))

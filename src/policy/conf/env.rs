@@ -9,6 +9,7 @@ use std::fmt;
 use super::Conf;
 use super::keys::{self, ENVIRONMENT, Key, Origin, VARIABLES};
 use super::nearest::nearest;
+use super::runs::{self, RUN_VARIABLE};
 use crate::policy::grammar::{self, Entry};
 use crate::report::units::printable;
 
@@ -18,8 +19,8 @@ pub const CONF_VARIABLE: &str = "GPUCACHE_CONF";
 /// The others, in order of precedence.
 const FALLBACKS: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
-/// What the command-line tool reads and the library does not: where the library is.
-const TOOLS_VARIABLE: &str = "GPUCACHE_LIB";
+/// What is no setting: where the tool finds the library, and what it leaves for that.
+const TOOLS_VARIABLES: [&str; 2] = ["GPUCACHE_LIB", RUN_VARIABLE];
 
 /// What was made of an environment. If there are errors, the configuration is not what the user asked for, and the
 /// process must not run on it: the settings without fault are there so that the message goes where the user wants it. A
@@ -94,6 +95,8 @@ impl Conf {
                 parsed.errors.push(fault.to_string());
             }
         }
+        let runs = get(RUN_VARIABLE).and_then(|value| value.into().into_string().ok());
+        parsed.conf.runs = runs.map_or_else(Vec::new, |text| runs::runs(&text));
         for message in parsed.errors.iter_mut().chain(&mut parsed.warnings) {
             *message = printable(message);
         }
@@ -205,7 +208,7 @@ fn known_keys() -> String {
 /// A warning for each `GPUCACHE_…` variable among `names` that the library does not read, with the nearest that it does.
 pub fn unknown_variables<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let unknown = names.into_iter().filter(|name| {
-        name.starts_with("GPUCACHE_") && *name != TOOLS_VARIABLE && !ENVIRONMENT.contains(name)
+        name.starts_with("GPUCACHE_") && !TOOLS_VARIABLES.contains(name) && !ENVIRONMENT.contains(name)
     });
     unknown
         .map(|name| {

@@ -23,12 +23,14 @@
 mod env;
 mod keys;
 mod nearest;
+mod runs;
 #[cfg(test)]
 mod tests;
 mod value;
 
 pub use env::{CONF_VARIABLE, Parsed, unknown_variables};
 pub use keys::ENVIRONMENT;
+pub use runs::{RUN_VARIABLE, run_name, within};
 pub use value::{Cap, Caps};
 
 use crate::policy::alarms::Alarm;
@@ -141,6 +143,7 @@ pub struct Conf {
     prom: Sourced<Option<Template>>,
     log: Sourced<LogLevel>,
     disabled: Sourced<bool>,
+    runs: Vec<u64>,
 }
 
 impl Default for Conf {
@@ -165,16 +168,21 @@ impl Default for Conf {
             prom: Sourced::default_of(None, "off"),
             log: Sourced::default_of(LogLevel::Warn, "warn"),
             disabled: Sourced::default_of(false, "0"),
+            runs: Vec::new(),
         }
     }
 }
 
 impl Conf {
+    /// What `memory_fraction` and `memory_limit` each allow on a device of `total` bytes, where they name it.
+    pub fn caps_for(&self, device: u32, total: u64) -> [Option<u64>; 2] {
+        let caps = [&self.memory_fraction.value, &self.memory_limit.value];
+        caps.map(|caps| Some(caps.as_ref()?.for_device(device)?.bytes_of(total)))
+    }
+
     /// The cap on a device of `total` bytes: the smallest of what the settings say about it and the total itself.
     pub fn limit_for(&self, device: u32, total: u64) -> Limit {
-        let caps = [&self.memory_fraction.value, &self.memory_limit.value];
-        let named = caps.into_iter().flatten().filter_map(|caps| caps.for_device(device));
-        let bytes = named.map(|cap| cap.bytes_of(total)).fold(total, u64::min);
+        let bytes = self.caps_for(device, total).into_iter().flatten().fold(total, u64::min);
         Limit { bytes, capped: bytes < total }
     }
 
@@ -266,6 +274,11 @@ impl Conf {
     /// Whether the library was told to do nothing.
     pub fn is_disabled(&self) -> bool {
         self.disabled.value
+    }
+
+    /// The runs of the tool that the process belongs to, the innermost last.
+    pub fn runs(&self) -> &[u64] {
+        &self.runs
     }
 
     /// All settings for the report, defaults included, in the order of the documentation.

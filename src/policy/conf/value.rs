@@ -99,6 +99,8 @@ pub(super) fn size(text: &str) -> Result<Cap, Refusal> {
         few if (1..LEAST_LIMIT).contains(&few) => {
             let least = bytes::exact(LEAST_LIMIT);
             let proposed = match whole(text) {
+                // Not what would be refused in turn.
+                Some(n) if n << 20 < LEAST_LIMIT => format!("; write {n}GiB if that is meant"),
                 Some(n) if n <= MOST_PROPOSED => format!("; write {n}GiB or {n}MiB if that is meant"),
                 _ => String::new(),
             };

@@ -1,9 +1,10 @@
 //! The fields of a device in the live file. One list serves writing and reading, so that the two cannot drift apart.
 
 use super::{OOMS, Refusal};
+use crate::report::cap::SetBy;
 use crate::report::counts::with_count_fields;
 use crate::report::model::{
-    Counts, DeviceReport, DriverTime, Gauge, Mapped, OomMoment, POOL, Peak, SizeBucket,
+    CapFrom, Counts, DeviceReport, DriverTime, Gauge, Mapped, OomMoment, POOL, Peak, SizeBucket,
 };
 use crate::stats::ExternalKind;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -158,6 +159,15 @@ fn mapped<F: Fields>(f: &mut F, mapped: &mut Mapped) -> Done {
     f.number(&mut mapped.map_ns)
 }
 
+fn cap_from<F: Fields>(f: &mut F, from: &mut CapFrom) -> Done {
+    option(f, &mut from.memory_fraction_bytes, F::number)?;
+    option(f, &mut from.memory_limit_bytes, F::number)?;
+    let mut by = SetBy::code(from.set_by);
+    f.number(&mut by)?;
+    from.set_by = SetBy::from_code(by);
+    Ok(())
+}
+
 fn bucket<F: Fields>(f: &mut F, bucket: &mut SizeBucket) -> Done {
     f.number(&mut bucket.min_bytes)?;
     let least = bucket.min_bytes;
@@ -226,5 +236,7 @@ pub(super) fn device<F: Fields>(f: &mut F, device: &mut DeviceReport) -> Done {
     share(f, &mut device.fragmentation.at_peak)?;
     share(f, &mut device.fragmentation.at_exit)?;
     list(f, BUCKETS, &mut device.size_histogram, bucket)?;
-    list(f, OOMS, &mut device.fragmentation.at_oom, oom)
+    list(f, OOMS, &mut device.fragmentation.at_oom, oom)?;
+    // Last, where an earlier version's file has zeros: then it is not there.
+    option(f, &mut device.cap_from, cap_from)
 }

@@ -1,7 +1,7 @@
 //! Where live files lie, whose they are, and whether their processes still live. Safe to use on folders that somebody else
 //! has filled: what is not a private file of the calling user is refused.
 
-use super::{BYTES, Refusal, View};
+use super::{BYTES, Refusal, View, at};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -106,24 +106,45 @@ pub fn namespace() -> u64 {
     text.trim_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0)
 }
 
-/// What has become of a file's process.
+/// What has become of a file's process. That it has become another program can only be seen while that program runs, so who
+/// sees it leaves word in the file.
 pub fn fate(path: &Path, view: &View) -> Fate {
     let identity = &view.identity;
+    let gone = if view.replaced { Fate::Replaced } else { Fate::Gone };
     if identity.boot != boot() {
-        return Fate::Gone;
+        return gone;
     }
     if identity.namespace != namespace() {
         return Fate::Elsewhere;
     }
     if started_at(identity.pid) != Some(identity.start) {
-        return Fate::Gone;
+        return gone;
     }
     // `exec` keeps number and start, but not the mapping.
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     match fs::read(format!("/proc/{}/maps", identity.pid)) {
-        Ok(maps) if !String::from_utf8_lossy(&maps).contains(&*name) && !maps.is_empty() => Fate::Replaced,
+        Ok(maps) if !String::from_utf8_lossy(&maps).contains(&*name) && !maps.is_empty() => {
+            if !view.replaced {
+                // For others to know; who may not write the file knows it for himself.
+                let _ = leave_word(path, view);
+            }
+            Fate::Replaced
+        }
         _ => Fate::Running,
     }
+}
+
+/// Writes into the file that its process has become another program; not into the file of that program, should it have made
+/// one of the same name meanwhile.
+fn leave_word(path: &Path, view: &View) -> Result<(), Refusal> {
+    let unreadable = |error: std::io::Error| Refusal::Unreadable(error.to_string());
+    let file = open(path, true)?;
+    let mut started = [0; 8];
+    file.read_exact_at(&mut started, at::STARTED as u64 * 8).map_err(unreadable)?;
+    if u64::from_ne_bytes(started) == view.identity.started {
+        file.write_all_at(&1_u64.to_ne_bytes(), at::REPLACED as u64 * 8).map_err(unreadable)?;
+    }
+    Ok(())
 }
 
 /// Opens a file of the calling user's, and nobody else's.

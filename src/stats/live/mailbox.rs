@@ -1,7 +1,7 @@
 //! What another process may ask of the one that a live file is about: one command at a time, written into the file, taken
 //! up by the process when it next comes by, and answered in the file.
 
-use super::{Refusal, View, at, files};
+use super::{Refusal, SAID_WORDS, View, at, files};
 use std::fmt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -59,10 +59,12 @@ impl Command {
 }
 
 /// What came of a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// Done: bytes given back, or the cap that now holds; 0 for the others.
     Done(u64),
+    /// Done: the report is in this file.
+    Written(String),
     /// Not done.
     Refused(Why),
 }
@@ -111,13 +113,13 @@ pub(super) fn question(ticket: u64, words: [u64; 3]) -> [u64; 5] {
     [ticket, words[0], words[1], words[2], check(ticket, words)]
 }
 
-/// The process's own side.
+/// The process's own side: the mailbox, and where words go.
 #[derive(Clone, Copy)]
-pub struct Mailbox(&'static [AtomicU64]);
+pub struct Mailbox(&'static [AtomicU64], &'static [AtomicU64]);
 
 impl Mailbox {
     pub(super) fn new(words: &'static [AtomicU64]) -> Mailbox {
-        Mailbox(&words[at::MAILBOX..at::MAILBOX + ALL])
+        Mailbox(&words[at::MAILBOX..at::MAILBOX + ALL], &words[at::SAID..=at::SAID + SAID_WORDS])
     }
 
     /// Whether anything was asked and not answered yet; two loads.
@@ -134,12 +136,25 @@ impl Mailbox {
         whole.then(|| (ticket, Command::from_words(words)))
     }
 
+    /// Leaves a text, whole or not at all: half a name is the name of something else.
+    fn say(self, text: &str) {
+        let bytes = if text.len() <= SAID_WORDS * 8 { text.as_bytes() } else { &[] };
+        for (at, bytes) in bytes.chunks(8).enumerate() {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            self.1[1 + at].store(u64::from_ne_bytes(word), Ordering::Relaxed);
+        }
+        self.1[0].store(bytes.len() as u64, Ordering::Relaxed);
+    }
+
     /// Answers it.
-    pub fn answer(self, ticket: u64, answer: Answer) {
+    pub fn answer(self, ticket: u64, answer: &Answer) {
         let (result, value) = match answer {
-            Answer::Done(value) => (1, value),
-            Answer::Refused(why) => (2, why as u64),
+            Answer::Done(value) => (1, *value),
+            Answer::Written(_) => (1, 0),
+            Answer::Refused(why) => (2, *why as u64),
         };
+        self.say(if let Answer::Written(file) = answer { file } else { "" });
         self.0[RESULT].store(result, Ordering::Relaxed);
         self.0[VALUE].store(value, Ordering::Relaxed);
         fence(Ordering::Release);
@@ -201,10 +216,10 @@ pub fn ask(path: &Path, command: Command, patience: Duration) -> Result<Answer, 
             file.read_exact_at(&mut bytes, at::MAILBOX as u64 * 8).map_err(unreadable)?;
             let word = |at: usize| bytes[at * 8..at * 8 + 8].try_into().map_or(0, u64::from_ne_bytes);
             let value = word(VALUE);
-            return Ok(if word(RESULT) == 1 {
-                Answer::Done(value)
-            } else {
-                Answer::Refused(Why::from_word(value))
+            return Ok(match (word(RESULT), said(&file).filter(|text| !text.is_empty())) {
+                (1, Some(text)) => Answer::Written(text),
+                (1, None) => Answer::Done(value),
+                _ => Answer::Refused(Why::from_word(value)),
             });
         }
         if word(TICKET) != ticket {
@@ -218,4 +233,13 @@ pub fn ask(path: &Path, command: Command, patience: Duration) -> Result<Answer, 
         }
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// What the answer says in words.
+fn said(file: &std::fs::File) -> Option<String> {
+    let mut bytes = vec![0; (1 + SAID_WORDS) * 8];
+    file.read_exact_at(&mut bytes, at::SAID as u64 * 8).ok()?;
+    let (length, text) = bytes.split_at(8);
+    let length = usize::try_from(u64::from_ne_bytes(length.try_into().ok()?)).ok()?;
+    String::from_utf8(text.get(..length)?.to_vec()).ok()
 }

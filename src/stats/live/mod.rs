@@ -27,6 +27,7 @@ pub use files::{
 pub use mailbox::{Answer, Command, Mailbox, Unanswered, Why, ask};
 pub use view::{Refusal, View, is_start};
 
+use crate::report::cap::SetBy;
 use crate::report::model::{DeviceReport, Setting};
 use crate::stats::Gauge;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -53,19 +54,27 @@ mod at {
     pub const UID: usize = 7;
     pub const STARTED: usize = 8;
     pub const UPDATED: usize = 9;
-    pub const MAILBOX: usize = 16;
+    /// 1 once a reader has seen that the process had become another program.
+    pub const REPLACED: usize = 10;
+    pub const RUNS: usize = 11;
+    pub const MAILBOX: usize = RUNS + super::RUNS;
     pub const COMMAND: usize = 32;
     pub const CONFIG: usize = COMMAND + 1 + super::COMMAND_WORDS;
     pub const NOTES_SEQUENCE: usize = CONFIG + 1 + super::CONFIG_WORDS;
     pub const NOTES: usize = NOTES_SEQUENCE + 1;
     pub const QUICK: usize = NOTES + 1 + super::NOTES_WORDS;
     pub const SLOTS: usize = QUICK + super::DEVICES * super::QUICK_WORDS;
+    /// What an answer has to say in words. Behind all else, where earlier versions have nothing.
+    pub const SAID: usize = SLOTS + 2 * super::SLOT_WORDS;
 }
 
+/// Runs of the tool that there is room for.
+const RUNS: usize = 5;
 /// Room for texts, in words.
 const COMMAND_WORDS: usize = 64;
 const CONFIG_WORDS: usize = 511;
 const NOTES_WORDS: usize = 255;
+const SAID_WORDS: usize = 384;
 /// Words of a device's quick figures.
 const QUICK_WORDS: usize = 12;
 /// Words of a device's whole figures.
@@ -73,7 +82,7 @@ const DEVICE_WORDS: usize = 448;
 /// Words of one of the two copies: its sequence number, the number of devices, and those.
 const SLOT_WORDS: usize = 2 + DEVICES * DEVICE_WORDS;
 /// Words of the file.
-pub const WORDS: usize = (at::SLOTS + 2 * SLOT_WORDS).next_multiple_of(512);
+pub const WORDS: usize = (at::SAID + 1 + SAID_WORDS).next_multiple_of(512);
 /// Bytes of the file.
 pub const BYTES: usize = WORDS * 8;
 
@@ -92,6 +101,8 @@ pub struct Identity {
     pub uid: u32,
     /// When the library was loaded, in nanoseconds since 1970.
     pub started: u64,
+    /// Runs of the tool that it belongs to, the innermost last; the last five.
+    pub runs: Vec<u64>,
     /// Command line.
     pub command: String,
     /// Settings in effect.
@@ -123,10 +134,12 @@ pub struct Quick {
     pub frees: u64,
     /// Allocations without a driver call.
     pub hits: u64,
+    /// Who has changed the cap, as a number ([`SetBy::code`]).
+    pub cap_set_by: u64,
 }
 
 impl Quick {
-    fn words(&self) -> [u64; 11] {
+    fn words(&self) -> [u64; QUICK_WORDS] {
         [
             self.used,
             self.requested,
@@ -139,6 +152,7 @@ impl Quick {
             self.allocs,
             self.frees,
             self.hits,
+            self.cap_set_by,
         ]
     }
 
@@ -156,6 +170,7 @@ impl Quick {
             allocs: word(8),
             frees: word(9),
             hits: word(10),
+            cap_set_by: word(11),
         }
     }
 
@@ -172,6 +187,9 @@ impl Quick {
         set(&mut device.reserved_bytes, self.reserved, self.reserved_peak);
         set(&mut device.external_bytes, self.external, self.external_peak);
         device.limit_bytes = self.limit;
+        if let Some(from) = &mut device.cap_from {
+            from.set_by = SetBy::from_code(self.cap_set_by);
+        }
         device.counts.alloc = device.counts.alloc.max(self.allocs);
         device.counts.free = device.counts.free.max(self.frees);
         device.counts.cache_hit = device.counts.cache_hit.max(self.hits);
@@ -198,6 +216,9 @@ impl Words {
         words.set(at::UID, identity.uid.into());
         words.set(at::STARTED, identity.started);
         words.set(at::UPDATED, identity.started);
+        for (at, run) in identity.runs.iter().rev().take(RUNS).rev().enumerate() {
+            words.set(at::RUNS + at, *run);
+        }
         words.text(at::COMMAND, COMMAND_WORDS, &identity.command);
         // Whole or not at all: half of it would be no JSON.
         let config = serde_json::to_string(&identity.config).unwrap_or_default();

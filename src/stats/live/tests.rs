@@ -3,7 +3,7 @@
 use super::files::folders_for;
 use super::*;
 use crate::report::model::{
-    Counts, DriverTime, EndedBy, Fragmentation, Live, Mapped, OomMoment, Peak, Setting, SizeBucket,
+    CapFrom, Counts, DriverTime, EndedBy, Fragmentation, Live, Mapped, OomMoment, Peak, Setting, SizeBucket,
 };
 use crate::stats::ExternalKind;
 use proptest::prelude::*;
@@ -23,6 +23,7 @@ fn identity() -> Identity {
         namespace: namespace(),
         uid: 1000,
         started: 1_000_000_000,
+        runs: vec![0x1f, 7],
         command: "python train.py".into(),
         config: vec![Setting {
             key: "memory_limit".into(),
@@ -60,6 +61,11 @@ fn full(ordinal: u32) -> DeviceReport {
         name: "NVIDIA Ärger 9000".into(),
         total_bytes: 100,
         limit_bytes: 90,
+        cap_from: Some(CapFrom {
+            memory_fraction_bytes: Some(95),
+            memory_limit_bytes: Some(92),
+            set_by: Some(SetBy::Ctl),
+        }),
         requested_bytes: gauge(10),
         allocated_bytes: gauge(20),
         reserved_bytes: gauge(30),
@@ -147,6 +153,7 @@ fn quick_figures_are_newer_than_whole_ones() {
         limit: 50,
         allocs: 20,
         frees: 5,
+        cap_set_by: 2,
         ..Quick::default()
     };
     words.quick(3, &quick, 5_000_000_000);
@@ -157,6 +164,7 @@ fn quick_figures_are_newer_than_whole_ones() {
     assert_eq!((device.reserved_bytes.current, device.reserved_bytes.peak), (300, 400));
     assert_eq!((device.external_bytes.current, device.external_bytes.peak), (0, 45));
     assert_eq!((device.counts.alloc, device.limit_bytes, device.live_at_exit.blocks), (20, 50, 15));
+    assert_eq!(device.cap_from.unwrap().set_by, Some(SetBy::Program));
     let report = seen.report(Fate::Gone);
     assert_eq!((report.process.ended_by, report.process.duration_s), (EndedBy::Killed, 4.0));
     assert_eq!(seen.report(Fate::Replaced).process.ended_by, EndedBy::Exec);
@@ -387,7 +395,7 @@ fn a_question_is_taken_whole_or_not_at_all() {
     ask(77, [4, 1, 4096]);
     assert!(mailbox.is_waiting());
     assert_eq!(mailbox.take(), Some((77, Some(Command::Limit { device: 1, bytes: 4096 }))));
-    mailbox.answer(77, Answer::Refused(Why::Device));
+    mailbox.answer(77, &Answer::Refused(Why::Device));
     assert!(!mailbox.is_waiting() && mailbox.take().is_none());
     ask(78, [9, 0, 0]);
     assert_eq!(mailbox.take(), Some((78, None)));

@@ -3,7 +3,7 @@
 
 use super::{
     BYTES, COMMAND_WORDS, CONFIG_WORDS, DEVICE_WORDS, DEVICES, Fate, Identity, MAGIC, NOTES_WORDS,
-    QUICK_WORDS, Quick, SLOT_WORDS, VERSION, WORDS, at, fields,
+    QUICK_WORDS, Quick, RUNS, SLOT_WORDS, VERSION, WORDS, at, fields,
 };
 use crate::report::model::{DeviceReport, EndedBy, Process, Report, SCHEMA_VERSION};
 use std::fmt;
@@ -55,6 +55,8 @@ pub struct View {
     pub identity: Identity,
     /// When its figures were last written, in nanoseconds since 1970.
     pub updated: u64,
+    /// Whether somebody has seen that the process had become another program.
+    pub replaced: bool,
     /// Figures by device.
     pub devices: Vec<DeviceReport>,
     /// Remarks.
@@ -144,6 +146,7 @@ impl View {
             namespace: words[at::NAMESPACE],
             uid: small(at::UID, "its user's number is none")?,
             started: words[at::STARTED],
+            runs: words[at::RUNS..at::RUNS + RUNS].iter().copied().filter(|run| *run != 0).collect(),
             command: text(words, at::COMMAND, COMMAND_WORDS)?,
             config: serde_json::from_str(&config).map_err(|_| Refusal::Damaged("its settings are none"))?,
         };
@@ -175,7 +178,7 @@ impl View {
             }
         }
         let notes = notes.lines().map(str::to_owned).collect();
-        Ok(View { identity, updated: words[at::UPDATED], devices, notes })
+        Ok(View { identity, updated: words[at::UPDATED], replaced: words[at::REPLACED] == 1, devices, notes })
     }
 
     /// The report that can be made of it, for a process of this fate.
@@ -189,7 +192,13 @@ impl View {
         };
         Report {
             schema_version: SCHEMA_VERSION,
-            process: Process { pid, command, duration_s, ended_by },
+            process: Process {
+                pid,
+                command,
+                duration_s,
+                ended_by,
+                runs: self.identity.runs.iter().map(|run| format!("{run:x}")).collect(),
+            },
             config: self.identity.config.clone(),
             devices: self.devices.iter().filter(|device| device.was_used()).cloned().collect(),
             notes: self.notes.clone(),

@@ -16,14 +16,22 @@ const INTERPRETERS_FOLLOWED: usize = 5;
 
 /// All checks of a program. `library` is the library, if there is one that loads.
 pub fn checks(program: &OsStr, library: Option<&Path>) -> Result<Vec<Check>, Failure> {
+    let no_program = |what: &str| Err(Failure::new(format!("{}: {what}", Path::new(program).display())));
     let Some(path) = find(program) else {
-        return Err(Failure::new(format!(
-            "{}: there is no such program, neither here nor in PATH",
-            Path::new(program).display()
-        )));
+        if Path::new(program).is_dir() {
+            return no_program("it is a folder; name a program");
+        }
+        let searched = if has_folder(program) { "" } else { ", neither here nor in PATH" };
+        return no_program(&format!("there is no such program{searched}"));
     };
     let (mut checks, binary) = follow(&path);
-    let Some((path, binary)) = binary else { return Ok(checks) };
+    let Some((path, binary)) = binary else {
+        // A shell runs what may be executed and says nothing about itself as a script of its own.
+        if checks.iter().all(|check| check.verdict != Verdict::Ok) && !may_be_run(&path) {
+            return no_program("it is no program: neither a binary nor a script, and it may not be executed");
+        }
+        return Ok(checks);
+    };
     if checks.iter().any(|check| check.verdict == Verdict::Fail) {
         return Ok(checks);
     }
@@ -43,12 +51,19 @@ pub fn quick_checks(program: &OsStr) -> Vec<Check> {
 /// The file that a program's name stands for, as `exec` looks for it.
 fn find(program: &OsStr) -> Option<PathBuf> {
     let path = Path::new(program);
-    if program.as_encoded_bytes().contains(&b'/') {
+    if has_folder(program) {
         return path.is_file().then(|| path.to_owned());
     }
-    let runs =
-        |path: &PathBuf| fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
-    env::split_paths(&env::var_os("PATH")?).map(|folder| folder.join(path)).find(runs)
+    env::split_paths(&env::var_os("PATH")?).map(|folder| folder.join(path)).find(|path| may_be_run(path))
+}
+
+/// Whether a name says where the program is.
+fn has_folder(program: &OsStr) -> bool {
+    program.as_encoded_bytes().contains(&b'/')
+}
+
+fn may_be_run(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
 /// Checks the file and, if it is a script, what interprets it. Returns the binary in the end, if there is one.

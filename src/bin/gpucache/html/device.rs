@@ -1,11 +1,13 @@
 //! One device's figures as the page shows them: words, numbers with units, and lengths of bars.
 
 use super::bars::{Bar, bar, share, width_of};
+use super::history::{Timeline, timeline};
+use super::segments::{Map, of_device};
 use super::sites::Holders;
 use crate::figures::Unit;
-use crate::report::model::{DEFAULT_SOURCE, DeviceReport, OomMoment, POOL, SizeBucket};
+use crate::report::model::{DeviceReport, EndedBy, OomMoment, POOL, SizeBucket};
 use crate::report::units::{counted, grouped, human, microseconds, printable};
-use crate::report::{Report, failure};
+use crate::report::{Report, cap, failure};
 
 /// A device of the page.
 pub struct Device {
@@ -29,6 +31,11 @@ pub struct Device {
     pub live: String,
     pub live_sizes: Vec<Size>,
     pub holders: Option<Holders>,
+    pub timeline: Option<Timeline>,
+    pub maps: Vec<Map>,
+    /// The moment of the last figures: the end, unless the process runs.
+    pub moment: &'static str,
+    pub runs: bool,
 }
 
 /// Requests, or blocks, of one size.
@@ -62,25 +69,21 @@ pub struct Oom {
 impl Device {
     /// What there is to say about a device.
     pub fn of(device: &DeviceReport, report: &Report) -> Self {
-        let caps = report.config.iter().filter(|setting| {
-            ["memory_fraction", "memory_limit"].contains(&&*setting.key) && setting.source != DEFAULT_SOURCE
-        });
-        let caps: Vec<_> =
-            caps.map(|s| printable(&format!("{}:{} in {}", s.key, s.value, s.source))).collect();
-        let (bars, beyond) = held(device, report.process.ended_by.moment());
+        let moment = report.process.ended_by.moment();
+        let (bars, beyond) = held(device, moment);
         Self {
             ordinal: device.ordinal,
             name: printable(&device.name),
             total: human(device.total_bytes),
             cap: if device.is_capped() { human(device.limit_bytes) } else { "none".to_owned() },
-            cap_from: caps.join(", "),
+            cap_from: cap::origin(device, &report.config),
             heads: heads(device),
             bars,
             beyond,
             sizes: sizes(&device.size_histogram),
             counts: counts(device),
             times: times(device),
-            pieces: pieces(device, report.process.ended_by.moment()),
+            pieces: pieces(device, moment),
             ooms: device.fragmentation.at_oom.iter().map(|oom| failed(device, oom)).collect(),
             oom_count: device.counts.oom,
             external: external(device),
@@ -89,7 +92,11 @@ impl Device {
                 blocks => format!("{}, {}", counted(blocks, "block"), human(device.live_at_exit.bytes)),
             },
             live_sizes: sizes(&device.live_at_exit.by_size),
-            holders: device.sites.as_ref().map(Holders::of),
+            holders: device.sites.as_ref().map(|sites| Holders::of(sites, moment)),
+            timeline: report.history.as_ref().and_then(|history| timeline(device, history)),
+            maps: of_device(device, moment),
+            moment,
+            runs: report.process.ended_by == EndedBy::Running,
         }
     }
 
@@ -118,7 +125,8 @@ fn heads(device: &DeviceReport) -> Vec<(String, &'static str, String)> {
     } else {
         heads.push((human(device.external_bytes.peak), "outside the pool", "at the most".to_owned()));
     }
-    heads.push((human(device.headroom_bytes), "left at the closest", "below the cap".to_owned()));
+    let below = if device.is_capped() { "below the cap" } else { "of the device's memory" };
+    heads.push((human(device.headroom_bytes), "left at the closest", below.to_owned()));
     let counts = &device.counts;
     if counts.alloc > 0 {
         let hits = 100.0 * counts.cache_hit as f64 / counts.alloc as f64;
@@ -327,6 +335,7 @@ mod tests {
     fn a_cap_far_off_is_spoken_of() {
         let device = device(&sample::failure(), 2);
         assert_eq!((device.cap.as_str(), device.bars[0].cap), ("none", None));
+        assert!(device.heads.iter().all(|(_, _, about)| !about.contains("cap")), "{:?}", device.heads);
         assert!(
             device.beyond.contains("80.00 GiB") && device.beyond.contains("71 times"),
             "{}",

@@ -2,15 +2,18 @@
 //! the events reach back to if that is much shorter, and under each a row of ticks for every kind of event that happened.
 
 use super::bars::share;
-use crate::report::Report;
 use crate::report::history::{Event, History, What};
 use crate::report::model::DeviceReport;
 use crate::report::units::{counted, duration, grouped, human, printable};
 use std::fmt::Write;
 
+/// All that was held at a reading.
+fn held(reading: &Reading) -> u64 {
+    reading.reserved.max(reading.allocated) + reading.external
+}
+
 /// The history of one device.
 pub struct Timeline {
-    pub device: u32,
     pub charts: Vec<Chart>,
     /// What is not here.
     pub missing: String,
@@ -71,13 +74,8 @@ struct Reading {
     external: u64,
 }
 
-/// A timeline for each device that has anything to show.
-pub fn timelines(report: &Report) -> Vec<Timeline> {
-    let Some(history) = &report.history else { return Vec::new() };
-    report.devices.iter().filter_map(|device| timeline(device, history)).collect()
-}
-
-fn timeline(device: &DeviceReport, history: &History) -> Option<Timeline> {
+/// The timeline of one device, if it has anything to show.
+pub fn timeline(device: &DeviceReport, history: &History) -> Option<Timeline> {
     let events: Vec<&Event> = history.events.iter().filter(|event| event.device == device.ordinal).collect();
     let of_event = |event: &&Event| Reading {
         at: event.at_s,
@@ -95,15 +93,18 @@ fn timeline(device: &DeviceReport, history: &History) -> Option<Timeline> {
         }
     }));
     all.sort_by(|a, b| a.at.total_cmp(&b.at));
-    let whole = chart("the whole time", device, history, &all, &events)?;
+    // Readings are some of many: the most that was ever held may lie between two of them.
+    let peak = device.peak.map_or(0, |peak| peak.reserved_bytes + peak.external_bytes);
+    let peak = peak.max(device.reserved_bytes.peak);
+    let whole = chart("the whole time", device, history, &all, &events, peak)?;
     let (first, last) = (all.first()?.at, all.last()?.at);
     let since = events.first().map_or(first, |event| event.at_s);
     let mut charts = vec![whole];
     if last - since < SHORT * (last - first) {
         let recent: Vec<Reading> = all.iter().copied().filter(|reading| reading.at >= since).collect();
-        charts.extend(chart("the time of the events", device, history, &recent, &events));
+        charts.extend(chart("the time of the events", device, history, &recent, &events, 0));
     }
-    let missing = match history.lost {
+    let mut missing = match history.lost {
         0 => String::new(),
         count => format!(
             "The first {} of {} were not kept: there is room for {}. A larger history reaches further back.",
@@ -112,7 +113,10 @@ fn timeline(device: &DeviceReport, history: &History) -> Option<Timeline> {
             grouped(history.capacity)
         ),
     };
-    Some(Timeline { device: device.ordinal, charts, missing })
+    if all.iter().map(held).max()? < peak {
+        let _ = write!(missing, " The peak of {} lay between two readings.", human(peak));
+    }
+    Some(Timeline { charts, missing: missing.trim_start().to_owned() })
 }
 
 fn chart(
@@ -121,14 +125,14 @@ fn chart(
     history: &History,
     readings: &[Reading],
     events: &[&Event],
+    peak: u64,
 ) -> Option<Chart> {
     let (first, last) = (readings.first()?.at, readings.last()?.at);
     if last <= first {
         return None;
     }
     let place = |at: f64| share(at - first, last - first);
-    let held = |reading: &Reading| reading.reserved.max(reading.allocated) + reading.external;
-    let most = readings.iter().map(held).max()?.max(1);
+    let most = readings.iter().map(held).max()?.max(peak).max(1);
     // A cap that is near belongs into the picture.
     let top =
         if device.limit_bytes <= most.saturating_mul(3) / 2 { most.max(device.limit_bytes) } else { most };
@@ -232,6 +236,13 @@ fn phases(history: &History, events: &[&Event], last: f64, place: &dyn Fn(f64) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Report;
+    use crate::report::model::Gauge;
+
+    fn timelines(report: &Report) -> Vec<Timeline> {
+        let Some(history) = &report.history else { return Vec::new() };
+        report.devices.iter().filter_map(|device| timeline(device, history)).collect()
+    }
     use crate::report::history::Sample;
     use crate::report::sample;
 
@@ -253,6 +264,7 @@ mod tests {
     fn with(events: Vec<Event>, samples: Vec<Sample>) -> Report {
         let mut report = sample::training();
         report.devices[0].limit_bytes = report.devices[0].total_bytes;
+        (report.devices[0].peak, report.devices[0].reserved_bytes) = (None, Gauge::default());
         report.history = Some(History {
             phases: vec![String::new(), "train".into()],
             events,
@@ -307,5 +319,19 @@ mod tests {
         assert!(timelines(&sample::training()).is_empty());
         assert!(timelines(&with(vec![], vec![])).is_empty());
         assert!(timelines(&with(vec![event(1.0, What::Oom, 1)], vec![])).is_empty(), "a moment is no time");
+    }
+
+    #[test]
+    fn the_axis_reaches_the_peak_also_between_two_readings() {
+        let sample =
+            |at_s| Sample { at_s, device: 0, reserved_bytes: 5, allocated_bytes: 5, external_bytes: 0 };
+        let mut report = with(vec![], vec![sample(0.0), sample(5.0)]);
+        let most = timelines(&report)[0].charts[0].most.clone();
+        report.devices[0].reserved_bytes.peak = 3 << 40;
+        report.devices[0].limit_bytes = 8 << 40;
+        let timeline = timelines(&report).remove(0);
+        assert_ne!(most, "3.00 TiB");
+        assert_eq!(timeline.charts[0].most, "3.00 TiB");
+        assert_eq!(timeline.missing, "The peak of 3.00 TiB lay between two readings.");
     }
 }

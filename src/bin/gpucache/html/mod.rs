@@ -36,8 +36,6 @@ struct Page {
     verdict: Verdict,
     advice: Vec<(u32, String)>,
     devices: Vec<Device>,
-    timelines: Vec<history::Timeline>,
-    maps: Vec<segments::Map>,
     set: Vec<Setting>,
     defaults: Vec<Setting>,
     notes: Vec<String>,
@@ -56,17 +54,22 @@ pub fn page(loaded: &Loaded, outcome: Option<&str>) -> String {
     let mut facts =
         vec![format!("process {}", process.pid), duration(process.duration_s), process.ended_by.in_words()];
     facts.extend(outcome.map(str::to_owned));
-    let (defaults, set) = report.config.iter().cloned().partition(|setting| setting.source == DEFAULT_SOURCE);
+    let shown = |setting: &Setting| Setting {
+        key: printable(&setting.key),
+        value: printable(&setting.value),
+        source: printable(&setting.source),
+        written_as: None,
+    };
+    let (defaults, set) =
+        report.config.iter().map(shown).partition(|setting| setting.source == DEFAULT_SOURCE);
     let page = Page {
         style: STYLE,
         version: env!("CARGO_PKG_VERSION"),
         command: printable(&process.command),
         facts,
         verdict: verdict(report),
-        advice: advise(report).into_iter().map(|advice| (advice.device, advice.text)).collect(),
+        advice: advise(report).into_iter().map(|advice| (advice.device, printable(&advice.text))).collect(),
         devices: report.devices.iter().filter(|d| d.was_used()).map(|d| Device::of(d, report)).collect(),
-        timelines: history::timelines(report),
-        maps: segments::maps(report),
         set,
         defaults,
         notes: report.notes.iter().map(|note| printable(note)).collect(),
@@ -98,6 +101,8 @@ struct MergedPage<'a> {
     command: String,
     facts: Vec<String>,
     verdict: Verdict,
+    /// How to make the page of one of them.
+    alone: String,
     points: Vec<(&'static str, String)>,
     charts: Vec<RankChart>,
     rows: Vec<MergedRow>,
@@ -124,7 +129,10 @@ struct MergedRow {
 }
 
 struct RankRow<'a> {
-    name: &'a str,
+    name: String,
+    command: String,
+    /// What else its own page shows.
+    more: String,
     pid: u32,
     duration: String,
     ended_by: &'a str,
@@ -159,6 +167,7 @@ pub fn merged_page(merged: &Merged, reports: &[Loaded]) -> String {
         command: printable(merged.ranks.first().map_or("", |rank| &rank.command)),
         facts: vec![counted(merged.ranks.len() as u64, "report")],
         verdict,
+        alone: alone(reports),
         points,
         charts: rank_charts(merged),
         rows: merged.rows.iter().map(|row| merged_row(row, &name)).collect(),
@@ -167,7 +176,9 @@ pub fn merged_page(merged: &Merged, reports: &[Loaded]) -> String {
             .iter()
             .zip(reports)
             .map(|(rank, loaded)| RankRow {
-                name: &rank.name,
+                name: printable(&rank.name),
+                command: printable(&rank.command),
+                more: only_alone(&loaded.report),
                 pid: rank.pid,
                 duration: duration(rank.duration_s),
                 ended_by: rank.ended_by,
@@ -177,6 +188,29 @@ pub fn merged_page(merged: &Merged, reports: &[Loaded]) -> String {
         notes: merged.notes.iter().map(|note| printable(note)).collect(),
     };
     rendered(&page)
+}
+
+/// What a page of one report shows and that of many does not.
+fn only_alone(report: &Report) -> String {
+    let any = |of: fn(&DeviceReport) -> bool| report.devices.iter().any(of);
+    let has = [
+        ("charts over time", report.history.is_some()),
+        ("maps", any(|d| d.map_at_peak.is_some() || !d.segments.is_empty())),
+        ("call sites", any(|d| d.sites.is_some())),
+        ("out of memory", any(|d| d.counts.oom > 0)),
+    ];
+    let has: Vec<_> = has.into_iter().filter(|(_, has)| *has).map(|(what, _)| what).collect();
+    has.join(", ")
+}
+
+/// How to make the page of one of these: of the first that has most to show there.
+fn alone(reports: &[Loaded]) -> String {
+    let most = reports.iter().enumerate().max_by_key(|(at, loaded)| {
+        let what = only_alone(&loaded.report);
+        (what.split(", ").filter(|what| !what.is_empty()).count(), std::cmp::Reverse(*at))
+    });
+    let file = most.map_or_else(|| "FILE".to_owned(), |(_, loaded)| loaded.path.display().to_string());
+    printable(&format!("gpucache report {file} --html page.html"))
 }
 
 fn merged_row(row: &crate::merge::Row, name: &dyn Fn(usize) -> String) -> MergedRow {
@@ -258,5 +292,97 @@ mod tests {
         let mut report = sample::training();
         report.devices.clear();
         assert_eq!(verdict(&report).class, "warn");
+    }
+
+    /// A report with everything that a page can show.
+    fn everything() -> Report {
+        use crate::report::history::{ALLOCATED, Block, History, Sample, Segment};
+        let mut report = sample::failure();
+        let reading =
+            |at_s| Sample { at_s, device: 0, reserved_bytes: 8 << 30, allocated_bytes: 1, external_bytes: 0 };
+        report.history = Some(History { samples: vec![reading(0.0), reading(1.0)], ..History::default() });
+        let block = Block { offset: 0, bytes: 512, state: ALLOCATED.into(), requested: 1, count: 1 };
+        let device = &mut report.devices[0];
+        device.segments = vec![Segment { bytes: 512, blocks: vec![block], ..Segment::default() }];
+        device.sites = Some(sample::sites());
+        device.size_histogram = sample::training().devices[0].size_histogram.clone();
+        device.live_at_exit = sample::training().devices[0].live_at_exit.clone();
+        report
+    }
+
+    #[test]
+    fn what_is_looked_at_first_stands_first() {
+        let text = page(&loaded(everything()), None);
+        let places: Vec<_> = [
+            "Where the memory was",
+            "Out of memory</h3>",
+            "Over time",
+            "How the memory lay",
+            "Who holds the memory",
+            "Requests by size",
+            "Calls</h3>",
+            "Never freed",
+            "Settings</h2>",
+        ]
+        .into_iter()
+        .map(|part| text.find(part).unwrap_or_else(|| panic!("{part}: {text}")))
+        .collect();
+        assert!(places.is_sorted(), "{places:?}");
+        assert_eq!(text.matches("Over time").count(), 1, "of the other device there is nothing");
+    }
+
+    #[test]
+    fn of_a_process_that_runs_no_end_is_spoken_of() {
+        let mut report = everything();
+        report.process.ended_by = crate::report::model::EndedBy::Running;
+        let text = page(&loaded(report), None);
+        assert!(!text.contains("at the end") && !text.contains("ever freed"), "{text}");
+        assert!(text.contains("Not freed yet") && text.contains("<h4>now "), "{text}");
+    }
+
+    #[test]
+    fn a_page_of_many_says_what_each_ran_and_where_the_rest_is() {
+        let named = |path: &str, report| Loaded { path: path.into(), ..loaded(report) };
+        let reports = [named("a/plain.json", sample::training()), named("b/full.json", everything())];
+        let text = merged_page(&crate::merge::merged(&reports), &reports);
+        for part in [
+            "<code>python train.py --batch 64</code>",
+            "<code>./solver</code>",
+            "<td>charts over time, maps, call sites, out of memory</td>",
+            "<code>gpucache report b/full.json --html page.html</code>",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn no_name_turns_the_text_of_a_page_round() {
+        let turns = "\u{202e}nosj\u{2066}\u{200f}";
+        let mut report = everything();
+        report.process.command = turns.into();
+        report.notes = vec![turns.into()];
+        report.config[0].value = turns.into();
+        report.config[0].written_as = Some(turns.into());
+        let device = &mut report.devices[0];
+        device.name = turns.into();
+        device
+            .external_by_kind
+            .insert(turns.into(), crate::report::model::Gauge { peak: 1, ..Default::default() });
+        device.fragmentation.at_oom[0].kind = turns.into();
+        let told = device.fragmentation.at_oom[0].circumstances.get_or_insert_default();
+        (told.thread_name, told.phase) = (turns.into(), turns.into());
+        told.live_sites.push(crate::report::failure::SiteBytes { bytes: 1, place: turns.into() });
+        let sites = device.sites.as_mut().unwrap();
+        sites.python = turns.into();
+        for frame in &mut sites.frames {
+            frame.function = Some(turns.into());
+        }
+        sites.modules[0].path = turns.into();
+        let reports = [Loaded { path: turns.into(), ..loaded(report) }, loaded(sample::training())];
+        let job = merged_page(&crate::merge::merged(&reports), &reports);
+        for text in [page(&reports[0], Some("status 1")), job] {
+            let turned = text.find(['\u{202e}', '\u{2066}', '\u{200f}']);
+            assert_eq!(turned.map(|at| &text[at.saturating_sub(80)..at]), None);
+        }
     }
 }

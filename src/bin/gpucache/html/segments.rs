@@ -2,14 +2,12 @@
 //! segment is a bar of its own length, and what lies in it is drawn where it lies.
 
 use super::bars::share;
-use crate::report::Report;
 use crate::report::history::{ALLOCATED, Block, PENDING, Segment};
 use crate::report::model::DeviceReport;
 use crate::report::units::{counted, duration, human};
 
 /// How the memory of one device lay at one moment.
 pub struct Map {
-    pub device: u32,
     pub title: String,
     /// Sums of it.
     pub about: String,
@@ -33,16 +31,12 @@ const BLOCKS_DRAWN: usize = 5000;
 /// What is narrower than this joins its neighbours: one would not see it, and there may be thousands.
 const NARROW: f64 = 0.5;
 
-/// All maps of a report.
-pub fn maps(report: &Report) -> Vec<Map> {
-    report.devices.iter().flat_map(of_device).collect()
-}
-
-fn of_device(device: &DeviceReport) -> Vec<Map> {
+/// The maps of one device; `end` is the moment of the last figures.
+pub fn of_device(device: &DeviceReport, end: &str) -> Vec<Map> {
     let mut maps = Vec::new();
     let mut add = |title: String, segments: &[Segment], left_out: u64| {
         if !segments.is_empty() {
-            maps.push(map(device.ordinal, title, segments, left_out));
+            maps.push(map(title, segments, left_out));
         }
     };
     if let Some(map) = &device.map_at_peak {
@@ -58,11 +52,11 @@ fn of_device(device: &DeviceReport) -> Vec<Map> {
             );
         }
     }
-    add("at the end".to_owned(), &device.segments, 0);
+    add(end.to_owned(), &device.segments, 0);
     maps
 }
 
-fn map(device: u32, title: String, segments: &[Segment], left_out: u64) -> Map {
+fn map(title: String, segments: &[Segment], left_out: u64) -> Map {
     let mut sorted: Vec<&Segment> = segments.iter().collect();
     sorted.sort_by_key(|segment| (std::cmp::Reverse(segment.bytes), segment.address));
     let largest = sorted.first().map_or(1, |segment| segment.bytes).max(1);
@@ -89,7 +83,7 @@ fn map(device: u32, title: String, segments: &[Segment], left_out: u64) -> Map {
         human(sum(ALLOCATED))
     );
     let more = left_out + (segments.len() - drawn.len()) as u64;
-    Map { device, title, about, segments: drawn, more }
+    Map { title, about, segments: drawn, more }
 }
 
 fn style(state: &str) -> (&'static str, &'static str) {
@@ -140,6 +134,11 @@ fn joined(blocks: &[&Block], place: &dyn Fn(u64) -> f64) -> Option<(&'static str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Report;
+
+    fn maps(report: &Report) -> Vec<Map> {
+        report.devices.iter().flat_map(|device| of_device(device, "at the end")).collect()
+    }
     use crate::report::history::FREE;
     use crate::report::sample;
 
@@ -159,7 +158,7 @@ mod tests {
         report.devices[0].segments =
             vec![segment(7, &[(512, FREE, 1)]), segment(1, &[(512, ALLOCATED, 1), (512, FREE, 1)])];
         let maps = maps(&report);
-        assert_eq!((maps.len(), maps[0].device, maps[0].more), (1, 0, 0));
+        assert_eq!((maps.len(), &*maps[0].title, maps[0].more), (1, "at the end", 0));
         assert_eq!(maps[0].about, "2 segments, 1.50 KiB: 512 B allocated");
         assert_eq!(maps[0].segments[0].blocks[1], ("cached", 500.0, 500.0, "free, 512 B".to_owned()));
         assert!((maps[0].segments[1].length - 500.0).abs() < 1e-9, "the largest first");

@@ -34,8 +34,8 @@ pub struct Row {
 
 impl Holders {
     /// What there is to show; the orders that have any sites.
-    pub fn of(sites: &Sites) -> Holders {
-        let orders = [("at the end", By::Live), ("at the peak", By::Peak), ("allocated in all", By::Total)];
+    pub fn of(sites: &Sites, end: &'static str) -> Holders {
+        let orders = [(end, By::Live), ("at the peak", By::Peak), ("allocated in all", By::Total)];
         Holders {
             how: how(sites),
             orders: orders.into_iter().filter_map(|(title, by)| order(sites, title, by)).collect(),
@@ -47,7 +47,8 @@ fn order(sites: &Sites, title: &'static str, by: By) -> Option<Order> {
     let top = sites.top(by);
     let (first, all) = (by.of(&top.first()?.held), by.of(&sites.all));
     let row = |site: &&crate::report::sites::Site| {
-        let mut stack: Vec<String> = sites.stack(site).map(|frame| printable(&sites.words(frame))).collect();
+        let mut stack: Vec<String> =
+            sites.stack(site).map(|frame| printable(&sites.exact_words(frame))).collect();
         if site.cut {
             stack.push("…".to_owned());
         }
@@ -76,7 +77,7 @@ mod tests {
 
     #[test]
     fn each_order_has_its_first_site_with_the_longest_bar() {
-        let holders = Holders::of(&sample::sites());
+        let holders = Holders::of(&sample::sites(), "at the end");
         let firsts: Vec<(&str, &str, f64)> = holders
             .orders
             .iter()

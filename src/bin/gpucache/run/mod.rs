@@ -15,6 +15,7 @@ mod written;
 
 use crate::args::Run;
 use crate::failure::{Failure, RUN_STATUS, print, remark};
+use crate::policy::conf::{RUN_VARIABLE, run_name, within};
 use crate::report::Template;
 use crate::report::write_atomically;
 use crate::stats::live;
@@ -25,6 +26,7 @@ use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
+use std::time::SystemTime;
 use written::Before;
 
 /// Starts the program, and returns only if that fails or a page is to be written afterwards.
@@ -102,42 +104,64 @@ impl Plan {
     fn run_and_show(self, page: &Path) -> Result<ExitCode, Failure> {
         let template = self.reports.as_deref().and_then(|text| Template::parse(text).ok());
         let before = template.as_ref().map(Before::of);
-        let (pid, status) =
-            parent::run(self.command()).map_err(|error| not_started(&self.program[0], &error))?;
+        let run = new_run();
+        let mut command = self.command();
+        let outer = env::var(RUN_VARIABLE).unwrap_or_default();
+        command.env(RUN_VARIABLE, within(&outer, run));
+        let (pid, status) = parent::run(command).map_err(|error| not_started(&self.program[0], &error))?;
         // The program has ended as it has: a page that fails must not change the status.
-        if let Err(failure) = show(page, before.as_ref(), pid, status) {
+        let ended = Ended { run: run_name(run), pid, status };
+        if let Err(failure) = show(page, before.as_ref(), &ended) {
             let _ = failure.end();
         }
         Ok(parent::end_like(status))
     }
 }
 
+/// A number for this run that no other has.
+fn new_run() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    (now.as_nanos() as u64 ^ (u64::from(std::process::id()) << 40)).max(1)
+}
+
+/// A program that has ended.
+struct Ended {
+    /// The name of the run.
+    run: String,
+    pid: u32,
+    status: ExitStatus,
+}
+
 /// Writes the page of what the run has left.
-fn show(page: &Path, before: Option<&Before>, pid: u32, status: ExitStatus) -> Result<(), Failure> {
+fn show(page: &Path, before: Option<&Before>, ended: &Ended) -> Result<(), Failure> {
     let files = before.map(Before::since).unwrap_or_default();
     let mut reports = files.iter().map(|file| load::load(file)).collect::<Result<Vec<_>, _>>()?;
-    let signal = status.signal();
-    if let Some(signal) = signal
-        && reports.iter().all(|loaded| loaded.report.process.pid != pid)
-        && let Some(last) = last_figures(pid)
-    {
-        remark(&format!(
-            "the program was ended by signal {signal} and left no report: {} shows its last figures (gpucache report {pid})",
-            page.display()
-        ));
-        reports.push(last);
-    }
+    // Of a run at the same time with the same names. What tells no run may come from an earlier library.
+    let of_another = |loaded: &load::Loaded| {
+        let runs = &loaded.report.process.runs;
+        !runs.is_empty() && !runs.contains(&ended.run)
+    };
+    let others: Vec<_> = reports.extract_if(.., |loaded| of_another(loaded)).collect();
+    reports.extend(last_figures(page, ended, &reports));
     let text = match &reports[..] {
         [] => {
-            let ended = signal.map(|n| format!(" was ended by signal {n} and left no live file: it"));
+            let signal = ended.status.signal();
+            let signal = signal.map(|n| format!(" was ended by signal {n} and left no live file: it"));
+            let others = others.first().map(|other| {
+                let file = other.path.display();
+                format!(
+                    "; {file} was written by another run at the same time (%p in the name keeps them apart)"
+                )
+            });
             return Err(Failure::new(format!(
                 "{} was not written, because there is no report: the program{} made no CUDA call, or was not intercepted \
-                 (gpucache doctor PROGRAM)",
+                 (gpucache doctor PROGRAM){}",
                 page.display(),
-                ended.unwrap_or_default()
+                signal.unwrap_or_default(),
+                others.unwrap_or_default()
             )));
         }
-        [one] => html::page(one, Some(&outcome(status))),
+        [one] => html::page(one, Some(&outcome(ended.status))),
         many => merge::page(many),
     };
     write_atomically(page, text.as_bytes()).map_err(|error| Failure::new(error.to_string()))?;
@@ -145,14 +169,30 @@ fn show(page: &Path, before: Option<&Before>, pid: u32, status: ExitStatus) -> R
     Ok(())
 }
 
-/// What the live file of a program that has been killed holds. One of that number from before the tool is another's.
-fn last_figures(pid: u32) -> Option<load::Loaded> {
-    let process = find::of(pid).ok()?;
-    let own = live::started_at(std::process::id())?;
-    let of_this_run = process.fate != live::Fate::Elsewhere
-        && process.view.identity.boot == live::boot()
-        && process.view.identity.start >= own;
-    of_this_run.then(|| load::of_live(&process, Path::new(&pid.to_string())))
+/// What the live files of processes of the run hold that have left no report: that of the program, and those of its children.
+fn last_figures(page: &Path, ended: &Ended, reports: &[load::Loaded]) -> Vec<load::Loaded> {
+    let reported = |pid: u32| reports.iter().any(|loaded| loaded.report.process.pid == pid);
+    let mut all = Vec::new();
+    for found in live::list_all() {
+        let Ok(view) = found.view else { continue };
+        let pid = view.identity.pid;
+        let is_over = matches!(found.fate, live::Fate::Gone | live::Fate::Replaced);
+        let of_this_run = view.identity.runs.iter().any(|run| run_name(*run) == ended.run);
+        if !is_over || !of_this_run || reported(pid) {
+            continue;
+        }
+        let end = match ended.status.signal().filter(|_| pid == ended.pid) {
+            Some(signal) => format!("the program was ended by signal {signal}"),
+            None => format!("process {pid} ({}): {}", view.identity.command, find::fate_words(found.fate)),
+        };
+        remark(&format!(
+            "{end} and left no report: {} shows its last figures (gpucache report {pid})",
+            page.display()
+        ));
+        let process = find::Process { path: found.path, view, fate: found.fate };
+        all.push(load::of_live(&process, Path::new(&pid.to_string())));
+    }
+    all
 }
 
 /// How the program ended, in words: what the library cannot know.

@@ -5,7 +5,7 @@ use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getpid, kill_process, setrlimit, waitid,
 };
 use signal_hook::consts::{
-    SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH,
+    SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH,
 };
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
@@ -23,12 +23,21 @@ const PASSED_ON: [i32; 10] =
 /// Runs the program to its end; its number, which is free again, and how it ended.
 pub fn run(mut command: Command) -> io::Result<(u32, ExitStatus)> {
     // Handlers first: a signal from here on must not end the tool and leave the program. One that whoever started the tool
-    // has it ignore (nohup) is left so: a handler would make the program's `exec` take it as not ignored.
+    // has it ignore (nohup, `&` in a script) is left so until the program has begun, which ignores it, too, in the beginning;
+    // it may handle it later, and then is to get it.
     let ignored = ignored();
-    let watched = PASSED_ON.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+    let (late, watched): (Vec<i32>, Vec<i32>) =
+        PASSED_ON.into_iter().partition(|signal| ignored >> (signal - 1) & 1 == 1);
     let mut signals = SignalsInfo::<WithOrigin>::new(watched)?;
     let watching = signals.handle();
     let mut child = command.spawn()?;
+    for signal in late {
+        watching.add_signal(signal)?;
+    }
+    if ignored >> (SIGCHLD - 1) & 1 == 1 {
+        // Else the kernel would not keep how the program has ended.
+        watching.add_signal(SIGCHLD)?;
+    }
     let pid = Pid::from_child(&child);
     // Once the program is reaped its number may be another's.
     let reaped = Arc::new(Mutex::new(false));
@@ -37,7 +46,7 @@ pub fn run(mut command: Command) -> io::Result<(u32, ExitStatus)> {
         move || {
             for origin in &mut signals {
                 // What the terminal sends, it sends to the program as well.
-                if matches!(origin.cause, Cause::Kernel) {
+                if matches!(origin.cause, Cause::Kernel) || origin.signal == SIGCHLD {
                     continue;
                 }
                 let reaped = reaped.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -52,6 +52,8 @@ pub struct View {
     pub paused: bool,
     pub interval: f64,
     pub page: Page,
+    /// The page that the help is in front of.
+    behind: Page,
     /// Lines of a page that are above the screen.
     pub scroll: u16,
     /// Draw everything, whatever the terminal shows.
@@ -75,6 +77,7 @@ impl View {
             paused: false,
             interval: args.interval,
             page: Page::Table,
+            behind: Page::Table,
             scroll: 0,
             anew: false,
             selected: None,
@@ -108,8 +111,11 @@ impl View {
             // It was of a process before it used a device.
             self.rows.iter().position(|row| Some(&row.key.0) == key.map(|key| &key.0))
         });
-        if at.is_none() && self.page == Page::Detail {
-            self.page = Page::Table;
+        if at.is_none() {
+            self.behind = Page::Table;
+            if self.page == Page::Detail {
+                self.page = Page::Table;
+            }
         }
         self.select(at.unwrap_or(before));
     }
@@ -136,9 +142,16 @@ impl View {
         match key.code {
             KeyCode::Char('q') => return Then::Quit,
             KeyCode::Esc if self.page == Page::Table => return Then::Quit,
+            KeyCode::Esc | KeyCode::Left | KeyCode::Backspace | KeyCode::Char('?' | 'h') | KeyCode::Enter
+                if self.page == Page::Help =>
+            {
+                self.turn(self.behind);
+            }
             KeyCode::Esc | KeyCode::Left | KeyCode::Backspace => self.turn(Page::Table),
-            KeyCode::Char('?' | 'h') if self.page == Page::Help => self.turn(Page::Table),
-            KeyCode::Char('?' | 'h') => self.turn(Page::Help),
+            KeyCode::Char('?' | 'h') => {
+                self.behind = self.page;
+                self.turn(Page::Help);
+            }
             KeyCode::Enter if self.page != Page::Table => self.turn(Page::Table),
             KeyCode::Enter | KeyCode::Right if !self.rows.is_empty() => self.turn(Page::Detail),
             KeyCode::Up | KeyCode::Char('k') => self.step(-1),

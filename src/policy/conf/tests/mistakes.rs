@@ -25,6 +25,9 @@ fn a_likely_mistake_is_answered_by_what_was_probably_meant() {
         assert!(message.contains(said), "{text}: {message}");
     }
     // What is proposed must be accepted, and what only looks like bytes without a unit gets no proposal.
+    let one = own("memory_limit:1");
+    let one = the_error(&one);
+    assert!(one.contains("write 1GiB if that is meant") && !one.contains("1MiB"), "{one}");
     assert!(!the_error(&own("memory_limit:1500000")).contains("GiB or"));
     for text in ["memory_fraction:1", "memory_fraction:0.8", "memory_limit:8MiB", "memory_limit:2MiB"] {
         good(text);
