@@ -28,14 +28,13 @@ use std::time::Instant;
 const SERVED_PER_MISS: u64 = 32;
 /// So many close misses in a row show a loop that has too few blocks in rotation.
 const CLOSE_MISSES: u32 = 4;
-/// Memory that rotation may cost beyond what is live at the peak: this much, or a thirty-second, whichever is more. One
-/// wait makes all of it clean, so it serves 16 reuses and more for blocks of up to 2 MiB.
+/// Memory that rotation may cost beyond what is live at the peak: this much, or a thirty-second, whichever is more; but in a
+/// range, which is there to waste nothing, this much. One wait makes all of it clean, so it serves 16 reuses and more for blocks
+/// of up to 2 MiB.
 const ROTATION_BYTES: u64 = 32 << 20;
 const ROTATION_SHARE: u64 = 32;
 /// And for each further thread: what all of them free until an epoch is over must not be waited for by any.
 const ROTATION_PER_THREAD: u64 = 8 << 20;
-/// The device is waited for where idle regions make up at least this part of the growth beyond the high-water mark.
-const WORTH_WAITING: u64 = 8;
 
 /// How to serve a request that no clean memory serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -245,7 +244,8 @@ impl<G: Gpu> Server<G> {
     fn is_within_slack(&self, inner: &Inner, rounded: u64) -> bool {
         let peak = inner.heap.allocated().peak;
         let further = u64::from(self.caches.threads()).saturating_sub(1);
-        let slack = (ROTATION_BYTES + further * ROTATION_PER_THREAD).max(peak / ROTATION_SHARE);
+        let share = if self.range_in_use() { 0 } else { peak / ROTATION_SHARE };
+        let slack = (ROTATION_BYTES + further * ROTATION_PER_THREAD).max(share);
         let growth = inner.heap.growth(rounded).minimum;
         inner.heap.reserved().current + growth <= peak + slack && growth <= self.books.account.headroom()
     }
@@ -296,53 +296,6 @@ impl<G: Gpu> Server<G> {
             self.chronicle(What::Barrier, 0, 0);
         }
         true
-    }
-
-    /// Before a growth that would raise the high-water mark, idle regions go back, smallest first. The driver's free waits
-    /// for all work of the device, so it is not called before that is done; [`Patience`](super::patience::Patience) says
-    /// for how long that is waited for. Short of "out of memory" the growth then goes ahead without.
-    ///
-    /// A range moves its free pieces instead, as part of the growth, and those alone that the device is done with: so that is
-    /// waited for in the same way.
-    fn make_room(&self, rounded: u64) {
-        if self.fence.gate().capturing() {
-            return;
-        }
-        let range = self.has_range();
-        let (excess, idle) = {
-            let mut inner = self.locked();
-            let reserved = inner.heap.reserved();
-            let mut growth = inner.heap.growth(rounded).preferred;
-            let idle = if range {
-                growth = inner.heap.growth(rounded).minimum;
-                inner.heap.flush_slabs();
-                // What is done already costs no wait, and is moved in any case.
-                let done = inner.heap.idle_pieces(self.fence.completed());
-                let done = done.iter().map(|(_, size, _)| size).sum();
-                growth = growth.saturating_sub(done);
-                inner.heap.range_idle().saturating_sub(done)
-            } else {
-                inner.heap.idle()
-            };
-            ((reserved.current + growth).saturating_sub(reserved.peak), idle)
-        };
-        if excess == 0 || idle == 0 {
-            return;
-        }
-        let worth_waiting = idle >= excess / WORTH_WAITING;
-        if (self.fence.is_idle() || (worth_waiting && self.await_idle())) && !range {
-            self.give_back(excess);
-        }
-    }
-
-    fn await_idle(&self) -> bool {
-        let Some(bound) = self.patience.next() else { return false };
-        let begun = Instant::now();
-        let idle = self.fence.await_idle(bound);
-        if !idle {
-            self.patience.in_vain(begun.elapsed());
-        }
-        idle
     }
 
     /// Grows the heap, by as little as will do if memory is short, and takes the block from it.

@@ -10,6 +10,7 @@
 
 use super::Gpu;
 use super::fence::Fence;
+use super::server::Server;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,9 @@ const PAUSE: Duration = Duration::from_micros(20);
 const PAUSE_MAX: Duration = Duration::from_millis(1);
 /// Part of the time since the start that may be spent in vain besides.
 const VAIN_SHARE: u32 = 100;
+
+/// The device is waited for where idle memory makes up at least this part of the growth beyond the high-water mark.
+const WORTH_WAITING: u64 = 8;
 
 /// The waits of one pool.
 pub struct Patience {
@@ -45,6 +49,55 @@ impl Patience {
     /// A wait took so long, and was for nothing. What it took beyond its bound was not its own.
     pub fn in_vain(&self, took: Duration) {
         self.vain_ns.fetch_add(took.min(self.bound).as_nanos() as u64, Ordering::Relaxed);
+    }
+}
+
+impl<G: Gpu> Server<G> {
+    /// Before a growth that would raise the high-water mark, idle regions go back, smallest first. The driver's free waits
+    /// for all work of the device, so it is not called before that is done; [`Patience`] says
+    /// for how long that is waited for. Short of "out of memory" the growth then goes ahead without.
+    ///
+    /// A range moves its free pieces instead, as part of the growth, and those alone that the device is done with: so that is
+    /// waited for in the same way.
+    pub(super) fn make_room(&self, rounded: u64) {
+        if self.fence.gate().capturing() {
+            return;
+        }
+        let range = self.has_range();
+        let (excess, idle) = {
+            let mut inner = self.locked();
+            let reserved = inner.heap.reserved();
+            let mut growth = inner.heap.growth(rounded).preferred;
+            let idle = if range {
+                growth = inner.heap.growth(rounded).minimum;
+                inner.heap.flush_slabs();
+                // What is done already costs no wait, and is moved in any case.
+                let done = inner.heap.idle_pieces(self.fence.completed());
+                let done = done.iter().map(|(_, size, _)| size).sum();
+                growth = growth.saturating_sub(done);
+                inner.heap.range_idle().saturating_sub(done)
+            } else {
+                inner.heap.idle()
+            };
+            ((reserved.current + growth).saturating_sub(reserved.peak), idle)
+        };
+        if excess == 0 || idle == 0 {
+            return;
+        }
+        let worth_waiting = idle >= excess / WORTH_WAITING;
+        if (self.fence.is_idle() || (worth_waiting && self.await_idle())) && !range {
+            self.give_back(excess);
+        }
+    }
+
+    fn await_idle(&self) -> bool {
+        let Some(bound) = self.patience.next() else { return false };
+        let begun = Instant::now();
+        let idle = self.fence.await_idle(bound);
+        if !idle {
+            self.patience.in_vain(begun.elapsed());
+        }
+        idle
     }
 }
 

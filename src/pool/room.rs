@@ -8,8 +8,9 @@
 //! **What.** Handles that are mapped nowhere; then wholly free pieces with which the GPU is done, the highest first, so that
 //! the region's end comes down again; then new handles. How many pieces are taken the caller says, by how much may be new.
 //!
-//! **How large.** A new handle is 2 MiB while the range is small and grows with it up to 8 MiB: the driver's cost is by the
-//! handle, and a piece with one live byte in it can be moved nowhere.
+//! **How large.** The driver's cost is by the handle, and a piece with one live byte in it can be moved nowhere. So a new handle is
+//! 2 MiB in a small range and for a small request, and grows with both up to 16 MiB: what is mapped for one large request
+//! mostly becomes free as a whole.
 
 use super::Epoch;
 use super::heap::Heap;
@@ -17,9 +18,10 @@ use super::range::Piece;
 use super::record::{Id, NONE, State};
 use super::region::PAGE;
 
-/// A new handle is at most this part of what the range holds, and no larger than the limit.
-const PIECE_SHARE: u64 = 512;
-const PIECE_MAX: u64 = 8 << 20;
+/// A new handle is at most this part of what the range holds, or of what is to be mapped, and no larger than the limit.
+const PIECE_SHARE: u64 = 1024;
+const GROWTH_SHARE: u64 = 64;
+const PIECE_MAX: u64 = 16 << 20;
 
 /// How memory for a request is to be mapped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -156,9 +158,9 @@ impl Heap {
         self.detach(addr)
     }
 
-    /// Size of a new handle while the range holds `reserved` bytes.
-    fn piece_size(reserved: u64) -> u64 {
-        let share = (reserved / PIECE_SHARE).clamp(PAGE, PIECE_MAX);
+    /// Size of a new handle for a stretch of `growth` bytes while the range holds `reserved` bytes.
+    fn piece_size(reserved: u64, growth: u64) -> u64 {
+        let share = (reserved / PIECE_SHARE).max(growth / GROWTH_SHARE).clamp(PAGE, PIECE_MAX);
         1 << share.ilog2()
     }
 
@@ -193,7 +195,7 @@ impl Heap {
                 !take
             });
             while at < end {
-                let size = Heap::piece_size(reserved).min(end - at);
+                let size = Heap::piece_size(reserved, size).min(end - at);
                 plan.makes.push((at, size));
                 at += size;
                 reserved += size;
