@@ -4,6 +4,7 @@
 # shellcheck disable=SC2154
 
 TRACES=(gpt resnet unet)
+PACKED=(rnn mixed) # few large blocks, of sizes that do not come again: only their memory is looked at
 SIZES=(512 65536 1048576 16777216)
 ROUTES=(driver shared static)
 PAIRS=2000 # of each size, where instructions are counted: a whole number of rotations, so that the mean is steady
@@ -28,7 +29,7 @@ build() {
         -o "$bench/lib/libcudart.so.13" "${units[@]}" -ldl
     "${runtime[@]}" -o "$bench/bin/pair.shared" benches/host/pair.c "$bench/lib/libcudart.so.13" -ldl
     mv "$bench/bin/pair" "$bench/bin/pair.driver"
-    for name in "${TRACES[@]}"; do
+    for name in "${TRACES[@]}" "${PACKED[@]}"; do
         gzip -dc "benches/traces/$name.trace.gz" >"$bench/obj/$name"
     done
 }
@@ -141,7 +142,7 @@ pack() {
 }
 pack_traces() {
     local trace
-    for trace in "${TRACES[@]}"; do
+    for trace in "${TRACES[@]}" "${PACKED[@]}"; do
         figure "memory.$trace.segments" "$(pack "$trace" False)" ratio
         figure "memory.$trace.expandable" "$(pack "$trace" True)" ratio
     done
@@ -232,6 +233,11 @@ trace_table() {
         if [[ $(known "memory.$trace.expandable") ]]; then
             printf '%-7s %-18s %7s\n' "$trace" "  expandable" "$(known "memory.$trace.expandable")"
         fi
+    done
+    for trace in "${PACKED[@]}"; do
+        for memory in segments expandable; do
+            printf '%-7s %-18s %7s\n' "$trace" "$memory" "$(known "memory.$trace.$memory")"
+        done
     done
 }
 
