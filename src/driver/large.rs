@@ -62,9 +62,11 @@ impl<G: Gpu> Server<G> {
     ) -> (MutexGuard<'a, Inner>, Found) {
         let mut known = Some(fits);
         if let Some(newest) = inner.heap.newest_pending() {
-            // A range is there to waste nothing, and what is cut in it must be moved together again.
-            let seal =
-                self.has_range() || inner.due(SERVED_PER_QUESTION, |inner| &mut inner.served_at_question);
+            // A range is there to waste nothing, and what is cut in it must be moved together again. And where nothing serves the
+            // request, the ladder would ask as its first step.
+            let seal = self.has_range()
+                || fits.is_none()
+                || inner.due(SERVED_PER_QUESTION, |inner| &mut inner.served_at_question);
             if seal || self.fence.newest_sealed() > self.fence.retired() {
                 drop(inner);
                 // What is freed is sealed every few frees anyway: mostly a question is all that it takes, and mostly there is none to ask.

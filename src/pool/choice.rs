@@ -47,6 +47,12 @@ impl Fits {
         }
     }
 
+    /// Whether there is none.
+    #[inline]
+    pub fn is_none(&self) -> bool {
+        self.hole.is_none() && self.whole.is_none()
+    }
+
     /// The one in whose region something else is.
     pub fn begun(&self) -> Option<Best> {
         self.hole
