@@ -256,7 +256,7 @@ impl<G: Gpu> Fence<G> {
     /// Makes the pending memory that can be known to be done reusable, sealing first if `wanted` is not sealed yet.
     pub fn refresh(&self, wanted: Epoch) -> bool {
         let Some(_turn) = self.turn.try_lock() else { return false };
-        let polled = self.poll_in_turn();
+        let polled = self.epochs.newest_sealed() > self.epochs.retired() && self.poll_in_turn();
         if self.epochs.newest_sealed() < wanted && self.epochs.retired() < wanted && self.seal_in_turn() {
             return self.poll_in_turn() || polled; // of an idle device it is done at once
         }
