@@ -18,9 +18,11 @@ use super::range::Piece;
 use super::record::{Id, NONE, State};
 use super::region::PAGE;
 
-/// A new handle is at most this part of what the range holds, or of what is to be mapped, and no larger than the limit.
+/// A new handle is this part of what the range holds, or that of what is to be mapped if this is more, and no larger than the
+/// limits: a part of what the range holds again, for programs that cut one large block into many and free every other one.
 const PIECE_SHARE: u64 = 1024;
 const GROWTH_SHARE: u64 = 64;
+const MOST_SHARE: u64 = 256;
 const PIECE_MAX: u64 = 16 << 20;
 
 /// How memory for a request is to be mapped.
@@ -160,7 +162,8 @@ impl Heap {
 
     /// Size of a new handle for a stretch of `growth` bytes while the range holds `reserved` bytes.
     fn piece_size(reserved: u64, growth: u64) -> u64 {
-        let share = (reserved / PIECE_SHARE).max(growth / GROWTH_SHARE).clamp(PAGE, PIECE_MAX);
+        let for_growth = (growth / GROWTH_SHARE).min(reserved / MOST_SHARE);
+        let share = (reserved / PIECE_SHARE).max(for_growth).clamp(PAGE, PIECE_MAX);
         1 << share.ilog2()
     }
 
