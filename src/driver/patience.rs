@@ -66,20 +66,21 @@ impl<G: Gpu> Server<G> {
         let range = self.has_range();
         let (excess, idle) = {
             let mut inner = self.locked();
-            let reserved = inner.heap.reserved();
-            let mut growth = inner.heap.growth(rounded).preferred;
-            let idle = if range {
-                growth = inner.heap.growth(rounded).minimum;
+            let (reserved, growth) = (inner.heap.reserved(), inner.heap.growth(rounded));
+            let growth = if range { growth.minimum } else { growth.preferred };
+            let excess = (reserved.current + growth).saturating_sub(reserved.peak);
+            if excess == 0 {
+                return;
+            }
+            if range {
                 inner.heap.flush_slabs();
                 // What is done already costs no wait, and is moved in any case.
                 let done = inner.heap.idle_pieces(self.fence.completed());
                 let done = done.iter().map(|(_, size, _)| size).sum();
-                growth = growth.saturating_sub(done);
-                inner.heap.range_idle().saturating_sub(done)
+                (excess.saturating_sub(done), inner.heap.range_idle().saturating_sub(done))
             } else {
-                inner.heap.idle()
-            };
-            ((reserved.current + growth).saturating_sub(reserved.peak), idle)
+                (excess, inner.heap.idle())
+            }
         };
         if excess == 0 || idle == 0 {
             return;
@@ -119,23 +120,27 @@ impl<G: Gpu> Fence<G> {
             return self.synchronize();
         }
         let (begun, unanswered) = (Instant::now(), self.unanswered.load(Ordering::Relaxed));
-        let wanted = {
-            let _turn = self.turn.lock();
-            self.poll_in_turn();
-            if !self.seal_in_turn() {
-                return false;
-            }
-            self.epochs.newest_sealed()
-        };
-        let mut pause = PAUSE;
+        let (mut wanted, mut pause) = (0, PAUSE);
         loop {
             self.poll();
-            if self.epochs.retired() >= wanted {
+            if wanted != 0 && self.epochs.completed() >= wanted {
                 return true;
             }
             let answered = self.unanswered.load(Ordering::Relaxed) == unanswered;
             if begun.elapsed() >= bound || self.gate().capturing() || !answered {
                 return false;
+            }
+            // Nothing is sealed for this wait yet; or another thread's barrier has taken the marks, and what that has ordered is
+            // not done.
+            if wanted <= self.epochs.retired() {
+                let _turn = self.turn.lock();
+                if self.seal_in_turn() {
+                    wanted = self.epochs.newest_sealed();
+                    continue;
+                }
+                if !self.epochs.is_full() {
+                    return false;
+                }
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(PAUSE_MAX);

@@ -90,6 +90,64 @@ fn a_range_that_could_not_serve_a_request_anyway_waits_for_nothing() {
     bench.check();
 }
 
+/// While one thread waits for a busy device, another's barrier makes all pending memory clean; then a kernel ends, or none does.
+fn wait_beside_a_barrier(expandable: bool, complete: bool) -> Bench {
+    let patience = if complete { Duration::from_secs(60) } else { Duration::from_millis(100) };
+    let tuning = Tuning { patience, expandable, ..Tuning::default() };
+    let bench = Bench::with(Model::new(1 << 30, true), 1 << 30, tuning);
+    let blocks: Vec<u64> = (0..4).map(|_| bench.alloc(64 * MIB).unwrap()).collect();
+    bench.model().submit();
+    bench.free(blocks[0]);
+    bench.free(blocks[2]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(bench.fence.barrier(bench.fence.newest_sealed()));
+            std::thread::sleep(Duration::from_millis(40));
+            let calls = (bench.model().calls("mem_free"), bench.model().calls("unmap"));
+            assert_eq!(calls, (0, 0), "ordered is not done: the driver's free would have waited");
+            if complete {
+                bench.model().complete();
+            }
+        });
+        bench.alloc(128 * MIB).unwrap();
+    });
+    bench.check();
+    bench
+}
+
+#[test]
+fn memory_that_another_threads_barrier_has_made_clean_is_waited_for_all_the_same() {
+    for expandable in [false, true] {
+        let caught_up = wait_beside_a_barrier(expandable, true);
+        assert_eq!(caught_up.reserved(), 256 * MIB, "expandable: {expandable}");
+        let lagging = wait_beside_a_barrier(expandable, false);
+        assert_eq!(lagging.reserved(), 384 * MIB, "expandable: {expandable}");
+        assert!(lagging.server.patience.next().is_some(), "one wait was in vain");
+    }
+}
+
+#[test]
+fn a_device_that_is_far_behind_is_waited_for_although_no_further_epoch_can_be_sealed() {
+    let tuning = Tuning { patience: Duration::from_secs(60), ..Tuning::default() };
+    let bench = Bench::with(Model::new(1 << 30, true), 1 << 30, tuning);
+    let block = bench.alloc(64 * MIB).unwrap();
+    bench.model().submit();
+    bench.free(block);
+    while bench.fence.seal() {
+        bench.model().submit();
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            bench.model().complete();
+        });
+        bench.alloc(96 * MIB).unwrap();
+    });
+    assert_eq!(bench.reserved(), 96 * MIB);
+    bench.check();
+}
+
 #[test]
 fn no_two_allocations_have_the_same_number() {
     let bench = Bench::new(2 << 30, 1 << 30);
