@@ -181,6 +181,7 @@ impl<G: Gpu> Server<G> {
             return Ok(address);
         }
 
+        let begun = Instant::now();
         let _turn = self.growing.lock();
         // Another thread may have grown the heap while this one waited for its turn.
         if let Some(address) = search() {
@@ -190,7 +191,7 @@ impl<G: Gpu> Server<G> {
         let mut grow = Grow::Rotation;
         if plan != Plan::Rotate {
             grow = Grow::Usual;
-            self.make_room(rounded);
+            self.make_room(rounded, begun);
         }
         let mut failure = match self.grow_and_take(cache, bytes, rounded, grow) {
             Ok(address) => return Ok(address),

@@ -59,7 +59,9 @@ impl<G: Gpu> Server<G> {
     ///
     /// A range moves its free pieces instead, as part of the growth, and those alone that the device is done with: so that is
     /// waited for in the same way.
-    pub(super) fn make_room(&self, rounded: u64) {
+    ///
+    /// What the request has waited since `begun` for other threads that grow the heap, it does not wait again.
+    pub(super) fn make_room(&self, rounded: u64, begun: Instant) {
         if self.fence.gate().capturing() {
             return;
         }
@@ -86,13 +88,14 @@ impl<G: Gpu> Server<G> {
             return;
         }
         let worth_waiting = idle >= excess / WORTH_WAITING;
-        if (self.fence.is_idle() || (worth_waiting && self.await_idle())) && !range {
+        if (self.fence.is_idle() || (worth_waiting && self.await_idle(begun))) && !range {
             self.give_back(excess);
         }
     }
 
-    fn await_idle(&self) -> bool {
-        let Some(bound) = self.patience.next() else { return false };
+    fn await_idle(&self, asked: Instant) -> bool {
+        let bound = self.patience.next().map(|bound| bound.saturating_sub(asked.elapsed()));
+        let Some(bound) = bound.filter(|bound| !bound.is_zero()) else { return false };
         let begun = Instant::now();
         let idle = self.fence.await_idle(bound);
         if !idle {

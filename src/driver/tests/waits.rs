@@ -128,6 +128,31 @@ fn memory_that_another_threads_barrier_has_made_clean_is_waited_for_all_the_same
 }
 
 #[test]
+fn who_has_waited_for_another_threads_wait_does_not_begin_one_of_his_own() {
+    let bound = Duration::from_millis(500);
+    for expandable in [false, true] {
+        let tuning = Tuning { patience: bound, expandable, ..Tuning::default() };
+        let bench = Bench::with(Model::new(2 << 30, true), 2 << 30, tuning);
+        let block = bench.alloc(256 * MIB).unwrap();
+        bench.alloc(4 * MIB).unwrap();
+        bench.model().submit();
+        bench.free(block);
+        let grow = || {
+            let begun = Instant::now();
+            bench.alloc(300 * MIB).unwrap();
+            begun.elapsed()
+        };
+        let took = std::thread::scope(|scope| {
+            let threads = [(); 4].map(|()| scope.spawn(grow));
+            threads.map(|thread| thread.join().unwrap())
+        });
+        assert!(took.iter().any(|took| *took >= bound), "one has waited: {took:?}");
+        assert!(took.iter().all(|took| *took < bound * 8 / 5), "and nobody twice: {took:?}");
+        bench.check();
+    }
+}
+
+#[test]
 fn a_device_that_is_far_behind_is_waited_for_although_no_further_epoch_can_be_sealed() {
     let tuning = Tuning { patience: Duration::from_secs(60), ..Tuning::default() };
     let bench = Bench::with(Model::new(1 << 30, true), 1 << 30, tuning);
