@@ -240,7 +240,7 @@ fn racing_threads_that_wait_share_no_memory_and_come_back() {
                     }
                 })
             });
-            let ends = threads.map(|thread| thread.join());
+            let ends = threads.map(std::thread::ScopedJoinHandle::join);
             stop.store(true, Ordering::Relaxed);
             assert!(ends.iter().all(Result::is_ok), "an assertion failed");
         });
