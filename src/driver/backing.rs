@@ -13,9 +13,10 @@
 //! One thread at a time makes these calls for a range. Hits and frees go on beside it, so a block that a plan counted on may
 //! be gone when the memory is there: then another plan is made, the last of them without counting on any.
 //!
-//! **When the host waits.** Growing never does: what the GPU is not done with is left where it is, and new memory taken.
-//! Only where the answer would be "out of memory" the host waits for the device, as the driver's free does, and moves or
-//! returns what was pending. While a capture is open it cannot.
+//! **When the host waits.** The calls here never do: what the GPU is not done with is left where it is, and new memory taken.
+//! Before a growth that would raise the high-water mark the host waits for the device within the bounds of `patience.rs`; and
+//! where the answer would be "out of memory" as long as it takes, as the driver's free does. Then what was pending is moved or
+//! returned. While a capture is open it waits for nothing.
 
 use super::books::Change;
 use super::inner::Inner;

@@ -5,7 +5,8 @@
 //!    (what large requests try before that, in any case, is in `large.rs`);
 //! 2. wait, on the device, for memory that is only pending, unless the heap may still grow within the slack that
 //!    rotation may use: blocks then go round first in, first out, and are done when their turn comes again;
-//! 3. grow within the cap, giving idle regions back first where the high-water mark would rise;
+//! 3. grow within the cap, where the high-water mark would rise having first given idle regions back, or waited for what a
+//!    range may move (`patience.rs`);
 //! 4. wait for whatever is pending, give all idle regions back, grow by no more than needed, also at the cost of the
 //!    device's other contexts;
 //! 5. out of memory.
@@ -181,6 +182,7 @@ impl<G: Gpu> Server<G> {
             return Ok(address);
         }
 
+        let begun = Instant::now();
         let _turn = self.growing.lock();
         // Another thread may have grown the heap while this one waited for its turn.
         if let Some(address) = search() {
@@ -190,7 +192,7 @@ impl<G: Gpu> Server<G> {
         let mut grow = Grow::Rotation;
         if plan != Plan::Rotate {
             grow = Grow::Usual;
-            self.make_room(rounded);
+            self.make_room(rounded, begun);
         }
         let mut failure = match self.grow_and_take(cache, bytes, rounded, grow) {
             Ok(address) => return Ok(address),

@@ -59,39 +59,43 @@ impl<G: Gpu> Server<G> {
     ///
     /// A range moves its free pieces instead, as part of the growth, and those alone that the device is done with: so that is
     /// waited for in the same way.
-    pub(super) fn make_room(&self, rounded: u64) {
+    ///
+    /// What the request has waited since `begun` for other threads that grow the heap, it does not wait again.
+    pub(super) fn make_room(&self, rounded: u64, begun: Instant) {
         if self.fence.gate().capturing() {
             return;
         }
         let range = self.has_range();
         let (excess, idle) = {
             let mut inner = self.locked();
-            let reserved = inner.heap.reserved();
-            let mut growth = inner.heap.growth(rounded).preferred;
-            let idle = if range {
-                growth = inner.heap.growth(rounded).minimum;
+            let (reserved, growth) = (inner.heap.reserved(), inner.heap.growth(rounded));
+            let growth = if range { growth.minimum } else { growth.preferred };
+            let excess = (reserved.current + growth).saturating_sub(reserved.peak);
+            if excess == 0 {
+                return;
+            }
+            if range {
                 inner.heap.flush_slabs();
                 // What is done already costs no wait, and is moved in any case.
                 let done = inner.heap.idle_pieces(self.fence.completed());
                 let done = done.iter().map(|(_, size, _)| size).sum();
-                growth = growth.saturating_sub(done);
-                inner.heap.range_idle().saturating_sub(done)
+                (excess.saturating_sub(done), inner.heap.range_idle().saturating_sub(done))
             } else {
-                inner.heap.idle()
-            };
-            ((reserved.current + growth).saturating_sub(reserved.peak), idle)
+                (excess, inner.heap.idle())
+            }
         };
         if excess == 0 || idle == 0 {
             return;
         }
         let worth_waiting = idle >= excess / WORTH_WAITING;
-        if (self.fence.is_idle() || (worth_waiting && self.await_idle())) && !range {
+        if (self.fence.is_idle() || (worth_waiting && self.await_idle(begun))) && !range {
             self.give_back(excess);
         }
     }
 
-    fn await_idle(&self) -> bool {
-        let Some(bound) = self.patience.next() else { return false };
+    fn await_idle(&self, asked: Instant) -> bool {
+        let bound = self.patience.next().map(|bound| bound.saturating_sub(asked.elapsed()));
+        let Some(bound) = bound.filter(|bound| !bound.is_zero()) else { return false };
         let begun = Instant::now();
         let idle = self.fence.await_idle(bound);
         if !idle {
@@ -119,23 +123,27 @@ impl<G: Gpu> Fence<G> {
             return self.synchronize();
         }
         let (begun, unanswered) = (Instant::now(), self.unanswered.load(Ordering::Relaxed));
-        let wanted = {
-            let _turn = self.turn.lock();
-            self.poll_in_turn();
-            if !self.seal_in_turn() {
-                return false;
-            }
-            self.epochs.newest_sealed()
-        };
-        let mut pause = PAUSE;
+        let (mut wanted, mut pause) = (0, PAUSE);
         loop {
             self.poll();
-            if self.epochs.retired() >= wanted {
+            if wanted != 0 && self.epochs.completed() >= wanted {
                 return true;
             }
             let answered = self.unanswered.load(Ordering::Relaxed) == unanswered;
             if begun.elapsed() >= bound || self.gate().capturing() || !answered {
                 return false;
+            }
+            // Nothing is sealed for this wait yet; or another thread's barrier has taken the marks, and what that has ordered is
+            // not done.
+            if wanted <= self.epochs.retired() {
+                let _turn = self.turn.lock();
+                if self.seal_in_turn() {
+                    wanted = self.epochs.newest_sealed();
+                    continue;
+                }
+                if !self.epochs.is_full() {
+                    return false;
+                }
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(PAUSE_MAX);

@@ -118,13 +118,18 @@ impl<M> Epochs<M> {
         if self.sealing.swap(true, Ordering::AcqRel) {
             return None;
         }
-        let full = self.sealed.lock().len() >= MAX_SEALED;
+        let full = self.is_full();
         let mut sealing = Sealing { epoch: 0, flag: &self.sealing };
         if full {
             return None; // the drop gives the right back
         }
         sealing.epoch = self.close();
         Some(sealing)
+    }
+
+    /// Whether so many are outstanding that sealing pauses.
+    pub fn is_full(&self) -> bool {
+        self.sealed.lock().len() >= MAX_SEALED
     }
 
     /// The epoch of `sealing` ends with `marks`, recorded after [`Epochs::begin_seal`].

@@ -98,7 +98,7 @@ impl Cap<'_> {
             return format!("{name}:{mib}MiB");
         }
         // Upwards, in steps that people write.
-        let share = (mib * MIB) as f64 / device.total_bytes.max(1) as f64;
+        let share = mib.saturating_mul(MIB) as f64 / device.total_bytes.max(1) as f64;
         format!("{name}:{}", ((share * 1e4).ceil() / 1e4).min(1.0))
     }
 }
@@ -164,8 +164,9 @@ pub fn setter_then(device: &DeviceReport, oom: &OomMoment) -> Option<SetBy> {
 /// settings.
 pub fn to_raise(device: &DeviceReport, config: &[Setting], setters: &[Option<SetBy>], mib: u64) -> String {
     let mut parts: Vec<String> = Vec::new();
-    if mib * MIB > configured(device) || setters.iter().all(Option::is_none) {
-        let too_low = settings(device, config).into_iter().filter(|cap| cap.bytes < mib * MIB);
+    let bytes = mib.saturating_mul(MIB);
+    if bytes > configured(device) || setters.iter().all(Option::is_none) {
+        let too_low = settings(device, config).into_iter().filter(|cap| cap.bytes < bytes);
         parts.extend(too_low.map(|cap| cap.raised(device, mib)));
         if parts.is_empty() {
             parts.push(format!("memory_limit:{mib}MiB"));

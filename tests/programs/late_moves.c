@@ -35,8 +35,8 @@ int main(void) {
         for (int i = 0; i < 40; i++) OK(cudaMalloc(&small[i], 3 * MIB));
         OK(cudaMalloc(&again, 64 * MIB));
         OK(launch_fill(fast, again, WORDS, 1000 + round, 1000));
-        /* More than any free stretch has. */
-        OK(cudaMalloc(&large, (160 + 40 * round) * MIB));
+        /* More than any free stretch has; at first so much more that nobody waits for the kernel to put the rest together. */
+        OK(cudaMalloc(&large, (size_t)(3000 + 40 * round) * MIB));
         OK(launch_fill(fast, large, 40 * WORDS / 16, 2000 + round, 1000));
         OK(launch_check(fast, large, 40 * WORDS / 16, 2000 + round, bad, 1000));
         OK(launch_check(fast, again, WORDS, 1000 + round, bad, 1000));

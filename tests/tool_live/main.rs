@@ -118,6 +118,33 @@ fn what_has_ended_is_shown_with_how() {
     assert!(report.ok().stdout.contains("ended by exec"), "{report}");
 }
 
+/// A copy is read like any file, whatever it is called and has become of its process.
+#[test]
+fn a_copy_of_a_live_file_is_told_from_its_process_and_never_written() {
+    let mut talk = Talk::default("copy");
+    talk.tell("alloc 8 1");
+    let live = fs::read_dir(talk.folder()).unwrap().next().unwrap().unwrap().path();
+    let other = talk.running.as_ref().unwrap().folder.clone();
+    let copies = [other.join("saved.live"), other.join(live.file_name().unwrap())];
+    for copy in &copies {
+        fs::copy(&live, copy).unwrap();
+        fs::set_permissions(copy, fs::Permissions::from_mode(0o600)).unwrap();
+        let report = tool_beside(&talk, &["report", copy.to_str().unwrap()]).run();
+        assert!(report.ok().stdout.contains("still running"), "{}: {report}", copy.display());
+    }
+    let before = copies.each_ref().map(|copy| fs::read(copy).unwrap());
+    talk.say("exec /bin/cat");
+    let maps = format!("/proc/{}/maps", talk.pid());
+    let running = talk.running.as_mut().unwrap();
+    running.until(|| fs::read_to_string(&maps).unwrap().contains("/cat").then_some(()));
+    for (copy, before) in copies.iter().zip(before) {
+        let report = tool_beside(&talk, &["report", copy.to_str().unwrap()]).run();
+        assert!(report.ok().stdout.contains("ended by exec"), "{}: {report}", copy.display());
+        assert!(fs::read(copy).unwrap() == before, "{} was written", copy.display());
+    }
+    talk.kill();
+}
+
 #[test]
 fn what_is_not_believed_is_named_and_refused() {
     let mut talk = Talk::default("refused");

@@ -33,7 +33,7 @@ pub fn is_live_file(path: &Path) -> bool {
 /// The live file at a path.
 pub fn at(path: &Path) -> Result<Process, Failure> {
     let view = live::read(path).map_err(|why| Failure::new(format!("{}: {why}", path.display())))?;
-    let fate = live::fate(path, &view);
+    let fate = live::fate(&view);
     Ok(Process { path: path.to_owned(), view, fate })
 }
 

@@ -2,6 +2,8 @@
 //! back at the same address may change.
 
 use super::*;
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// 64 MiB are idle on a device that is busy, and 96 MiB are asked for.
@@ -87,6 +89,185 @@ fn a_range_that_could_not_serve_a_request_anyway_waits_for_nothing() {
     let begun = Instant::now();
     bench.alloc(256 * MIB).unwrap();
     assert!(begun.elapsed() < patience / 2, "for a sixty-fourth of what is asked for");
+    bench.check();
+}
+
+/// While one thread waits for a busy device, another's barrier makes all pending memory clean; then a kernel ends, or none does.
+fn wait_beside_a_barrier(expandable: bool, complete: bool) -> Bench {
+    let patience = if complete { Duration::from_secs(60) } else { Duration::from_millis(100) };
+    let tuning = Tuning { patience, expandable, ..Tuning::default() };
+    let bench = Bench::with(Model::new(1 << 30, true), 1 << 30, tuning);
+    let blocks: Vec<u64> = (0..4).map(|_| bench.alloc(64 * MIB).unwrap()).collect();
+    bench.model().submit();
+    bench.free(blocks[0]);
+    bench.free(blocks[2]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(bench.fence.barrier(bench.fence.newest_sealed()));
+            std::thread::sleep(Duration::from_millis(40));
+            let calls = (bench.model().calls("mem_free"), bench.model().calls("unmap"));
+            assert_eq!(calls, (0, 0), "ordered is not done: the driver's free would have waited");
+            if complete {
+                bench.model().complete();
+            }
+        });
+        bench.alloc(128 * MIB).unwrap();
+    });
+    bench.check();
+    bench
+}
+
+#[test]
+fn memory_that_another_threads_barrier_has_made_clean_is_waited_for_all_the_same() {
+    for expandable in [false, true] {
+        let caught_up = wait_beside_a_barrier(expandable, true);
+        assert_eq!(caught_up.reserved(), 256 * MIB, "expandable: {expandable}");
+        let lagging = wait_beside_a_barrier(expandable, false);
+        assert_eq!(lagging.reserved(), 384 * MIB, "expandable: {expandable}");
+        assert!(lagging.server.patience.next().is_some(), "one wait was in vain");
+    }
+}
+
+#[test]
+fn who_has_waited_for_another_threads_wait_does_not_begin_one_of_his_own() {
+    let bound = Duration::from_millis(500);
+    for expandable in [false, true] {
+        let tuning = Tuning { patience: bound, expandable, ..Tuning::default() };
+        let bench = Bench::with(Model::new(2 << 30, true), 2 << 30, tuning);
+        let block = bench.alloc(256 * MIB).unwrap();
+        bench.alloc(4 * MIB).unwrap();
+        bench.model().submit();
+        bench.free(block);
+        let grow = || {
+            let begun = Instant::now();
+            bench.alloc(300 * MIB).unwrap();
+            begun.elapsed()
+        };
+        let took = std::thread::scope(|scope| {
+            let threads = [(); 4].map(|()| scope.spawn(grow));
+            threads.map(|thread| thread.join().unwrap())
+        });
+        assert!(took.iter().any(|took| *took >= bound), "one has waited: {took:?}");
+        assert!(took.iter().all(|took| *took < bound * 8 / 5), "and nobody twice: {took:?}");
+        bench.check();
+    }
+}
+
+#[test]
+fn a_capture_that_begins_ends_a_wait_and_survives_it() {
+    for expandable in [false, true] {
+        let patience = Duration::from_secs(4);
+        let bench = Bench::with(
+            Model::new(1 << 30, true),
+            1 << 30,
+            Tuning { patience, expandable, ..Tuning::default() },
+        );
+        let blocks: Vec<u64> = (0..2).map(|_| bench.alloc(64 * MIB).unwrap()).collect();
+        bench.model().submit();
+        bench.free(blocks[0]);
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(20));
+                bench.fence.gate().begin().succeeded();
+                bench.model().state.lock().capturing = true;
+            });
+            bench.alloc(128 * MIB).unwrap();
+        });
+        assert!(begun.elapsed() < patience / 2);
+        assert!(!bench.model().state.lock().killed);
+        assert_eq!((bench.reserved(), bench.model().calls("mem_free")), (256 * MIB, 0));
+        bench.check();
+    }
+}
+
+/// Threads that find no memory at the same time, while the device lags, captures come and go, and the cap is near.
+#[test]
+fn racing_threads_that_wait_share_no_memory_and_come_back() {
+    for expandable in [false, true] {
+        let tuning = Tuning { patience: Duration::from_millis(2), expandable, ..Tuning::default() };
+        let bench = Bench::with(Model::new(512 * MIB, true), 160 * MIB, tuning);
+        let stop = AtomicBool::new(false);
+        // For each MiB of addresses: whether it is live, and the work that last used it.
+        let used = Mutex::new(HashMap::<u64, (bool, u64)>::new());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0_u64.. {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    std::thread::sleep(Duration::from_micros(400));
+                    bench.model().complete();
+                    if round % 8 == 0 {
+                        bench.fence.gate().begin().succeeded();
+                        std::thread::sleep(Duration::from_micros(100));
+                        bench.fence.gate().ended();
+                    }
+                }
+            });
+            let threads = [1, 2, 3, 4].map(|seed: u64| {
+                let (bench, used) = (&bench, &used);
+                scope.spawn(move || {
+                    let mut random = seed * 0x9e37_79b9;
+                    let mut live = Vec::new();
+                    for round in 0..400 {
+                        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        let pages = 1 + (random >> 40) % 24;
+                        if let Ok(address) = bench.alloc(pages * MIB) {
+                            let work = bench.model().submit();
+                            let mut used = used.lock();
+                            for page in address / MIB..address / MIB + pages {
+                                let (held, last) = used.insert(page, (true, work)).unwrap_or_default();
+                                assert!(!held, "page {page:#x} is live in two blocks");
+                                assert!(
+                                    bench.model().is_safe(last),
+                                    "page {page:#x} is in use by work {last}"
+                                );
+                            }
+                            live.push((address, pages));
+                        }
+                        let kept = if round == 399 { 0 } else { (random >> 20) as usize % 4 };
+                        while live.len() > kept {
+                            let (address, pages) = live.swap_remove((random >> 30) as usize % live.len());
+                            let mut used = used.lock();
+                            for page in address / MIB..address / MIB + pages {
+                                used.entry(page).and_modify(|(held, _)| *held = false);
+                            }
+                            drop(used);
+                            bench.free(address);
+                        }
+                    }
+                })
+            });
+            let ends = threads.map(std::thread::ScopedJoinHandle::join);
+            stop.store(true, Ordering::Relaxed);
+            assert!(ends.iter().all(Result::is_ok), "an assertion failed");
+        });
+        bench.check();
+        assert_eq!(bench.server.usage().allocated.current, 0);
+        assert!(bench.model().state.lock().peak <= 160 * MIB);
+    }
+}
+
+#[test]
+fn a_device_that_is_far_behind_is_waited_for_although_no_further_epoch_can_be_sealed() {
+    let tuning = Tuning { patience: Duration::from_secs(60), ..Tuning::default() };
+    let bench = Bench::with(Model::new(1 << 30, true), 1 << 30, tuning);
+    let block = bench.alloc(64 * MIB).unwrap();
+    bench.model().submit();
+    bench.free(block);
+    while bench.fence.seal() {
+        bench.model().submit();
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            bench.model().complete();
+        });
+        bench.alloc(96 * MIB).unwrap();
+    });
+    assert_eq!(bench.reserved(), 96 * MIB);
     bench.check();
 }
 

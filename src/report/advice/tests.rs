@@ -77,6 +77,16 @@ fn a_higher_cap_is_not_advised_without_a_cap_nor_beyond_the_device() {
 }
 
 #[test]
+fn figures_that_cannot_be_make_advice_that_is_of_no_use_and_nothing_worse() {
+    let mut device = failed(GIB, 0, 0, 8 * GIB);
+    device.total_bytes = u64::MAX;
+    device.fragmentation.at_oom[0].sufficient_limit_bytes = u64::MAX;
+    for key in ["memory_limit", "memory_fraction"] {
+        assert_eq!(rules(&device, &[(key, "0.5")]), [Rule::RaiseCap]);
+    }
+}
+
+#[test]
 fn a_range_is_advised_where_it_would_have_put_the_pieces_together() {
     let told = |free_page_bytes| {
         let mut device = failed(GIB, 3 * GIB, GIB / 2, 8 * GIB);

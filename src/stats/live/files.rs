@@ -106,9 +106,8 @@ pub fn namespace() -> u64 {
     text.trim_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0)
 }
 
-/// What has become of a file's process. That it has become another program can only be seen while that program runs, so who
-/// sees it leaves word in the file.
-pub fn fate(path: &Path, view: &View) -> Fate {
+/// What has become of a file's process, which may be a copy.
+pub fn fate(view: &View) -> Fate {
     let identity = &view.identity;
     let gone = if view.replaced { Fate::Replaced } else { Fate::Gone };
     if identity.boot != boot() {
@@ -121,17 +120,22 @@ pub fn fate(path: &Path, view: &View) -> Fate {
         return gone;
     }
     // `exec` keeps number and start, but not the mapping.
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = name_of(identity.pid, identity.start);
     match fs::read(format!("/proc/{}/maps", identity.pid)) {
-        Ok(maps) if !String::from_utf8_lossy(&maps).contains(&*name) && !maps.is_empty() => {
-            if !view.replaced {
-                // For others to know; who may not write the file knows it for himself.
-                let _ = leave_word(path, view);
-            }
-            Fate::Replaced
-        }
+        Ok(maps) if !String::from_utf8_lossy(&maps).contains(&name) && !maps.is_empty() => Fate::Replaced,
         _ => Fate::Running,
     }
+}
+
+/// The same of a file where its process has put it. That it has become another program can only be seen while that program runs,
+/// so who sees it leaves word in the file.
+pub fn fate_and_word(path: &Path, view: &View) -> Fate {
+    let fate = fate(view);
+    if fate == Fate::Replaced && !view.replaced {
+        // For others to know; who may not write the file knows it for himself.
+        let _ = leave_word(path, view);
+    }
+    fate
 }
 
 /// Writes into the file that its process has become another program; not into the file of that program, should it have made
@@ -219,7 +223,7 @@ pub fn paths(folder: &Path) -> Result<Vec<PathBuf>, Refusal> {
 pub fn list(folder: &Path) -> Vec<Found> {
     let found = |path: PathBuf| {
         let view = read(&path);
-        let fate = view.as_ref().map_or(Fate::Elsewhere, |view| fate(&path, view));
+        let fate = view.as_ref().map_or(Fate::Elsewhere, |view| fate_and_word(&path, view));
         Found { path, view, fate }
     };
     paths(folder).unwrap_or_default().into_iter().map(found).collect()

@@ -193,8 +193,7 @@ impl std::error::Error for Unanswered {}
 /// # Errors
 /// Why there is no answer. After [`Unanswered::NotYet`] the command stays and will be carried out.
 pub fn ask(path: &Path, command: Command, patience: Duration) -> Result<Answer, Unanswered> {
-    let gone =
-        |view: &View| !matches!(files::fate(path, view), files::Fate::Running | files::Fate::Elsewhere);
+    let gone = |view: &View| !matches!(files::fate(view), files::Fate::Running | files::Fate::Elsewhere);
     let seen = files::read(path).map_err(Unanswered::File)?;
     if gone(&seen) {
         return Err(Unanswered::Gone);

@@ -21,8 +21,8 @@ mod tests;
 mod view;
 
 pub use files::{
-    Fate, Found, MOST_STALE, STALE_KEPT, boot, fate, folders, list, list_all, name_of, namespace, paths,
-    places, read, started_at, sweep,
+    Fate, Found, MOST_STALE, STALE_KEPT, boot, fate, fate_and_word, folders, list, list_all, name_of,
+    namespace, paths, places, read, started_at, sweep,
 };
 pub use mailbox::{Answer, Command, Mailbox, Unanswered, Why, ask};
 pub use view::{Refusal, View, is_start};

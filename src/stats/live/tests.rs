@@ -314,7 +314,7 @@ fn fates_are_told_apart() {
     let folder = Folder::new("fates");
     let fate_of = |identity: &Identity| {
         let path = folder.file(identity, 1);
-        fate(&path, &read(&path).unwrap())
+        fate(&read(&path).unwrap())
     };
     // This process has not mapped it: so it is the file of a program that it was before.
     assert_eq!(fate_of(&identity()), Fate::Replaced);

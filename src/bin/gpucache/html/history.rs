@@ -94,7 +94,7 @@ pub fn timeline(device: &DeviceReport, history: &History) -> Option<Timeline> {
     }));
     all.sort_by(|a, b| a.at.total_cmp(&b.at));
     // Readings are some of many: the most that was ever held may lie between two of them.
-    let peak = device.peak.map_or(0, |peak| peak.reserved_bytes + peak.external_bytes);
+    let peak = device.peak.map_or(0, |peak| peak.reserved_bytes.saturating_add(peak.external_bytes));
     let peak = peak.max(device.reserved_bytes.peak);
     let whole = chart("the whole time", device, history, &all, &events, peak)?;
     let (first, last) = (all.first()?.at, all.last()?.at);

@@ -31,12 +31,11 @@ pub fn run(mut command: Command) -> io::Result<(u32, ExitStatus)> {
     let mut signals = SignalsInfo::<WithOrigin>::new(watched)?;
     let watching = signals.handle();
     let mut child = command.spawn()?;
-    for signal in late {
-        watching.add_signal(signal)?;
-    }
-    if ignored >> (SIGCHLD - 1) & 1 == 1 {
-        // Else the kernel would not keep how the program has ended.
-        watching.add_signal(SIGCHLD)?;
+    // Without SIGCHLD among them the kernel would not keep how the program has ended. From here on no failure may leave it alone:
+    // what cannot be watched is not passed on.
+    let kept = (ignored >> (SIGCHLD - 1) & 1 == 1).then_some(SIGCHLD);
+    for signal in late.into_iter().chain(kept) {
+        let _ = watching.add_signal(signal);
     }
     let pid = Pid::from_child(&child);
     // Once the program is reaped its number may be another's.

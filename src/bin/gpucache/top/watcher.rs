@@ -127,7 +127,7 @@ impl Watcher {
         // The same name with another beginning: an `exec` of one program on the library by another.
         let before = self.known.remove(&path).filter(|known| known.view.identity == view.identity);
         let goes_on = before.as_ref().is_some_and(|known| known.view.updated != view.updated);
-        let state = if goes_on { State::Running } else { state(live::fate(&path, &view)) };
+        let state = if goes_on { State::Running } else { state(live::fate_and_word(&path, &view)) };
         let mut histories = before.map(|known| known.histories).unwrap_or_default();
         for device in view.devices.iter().filter(|device| device.was_used()) {
             let life = Duration::from_nanos(view.updated.saturating_sub(view.identity.started));
