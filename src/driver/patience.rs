@@ -1,4 +1,4 @@
-//! How long growth may wait for the device before it raises the high-water mark.
+//! How long growth may wait for the device before it raises the high-water mark, and a trade that keeps it from rising.
 //!
 //! Idle regions can only go back once the device is idle, because the driver's free waits for all of its work. In a
 //! program whose host runs ahead of the device it never is by itself, and regions would pile up: a training job with
@@ -93,7 +93,8 @@ impl<G: Gpu> Server<G> {
         }
     }
 
-    fn await_idle(&self, asked: Instant) -> bool {
+    /// Waits for the device, for so long at most as a request of the time `asked` may wait.
+    pub(super) fn await_idle(&self, asked: Instant) -> bool {
         let bound = self.patience.next().map(|bound| bound.saturating_sub(asked.elapsed()));
         let Some(bound) = bound.filter(|bound| !bound.is_zero()) else { return false };
         let begun = Instant::now();

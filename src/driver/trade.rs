@@ -4,6 +4,7 @@ use super::backing::Grow;
 use super::server::Server;
 use super::{Gpu, real};
 use crate::pool::{Cache, Fit, Trade};
+use std::time::Instant;
 
 impl<G: Gpu> Server<G> {
     /// Serves a request for which an idle region would have to be cut from a region of its own, if that is to be.
@@ -11,6 +12,7 @@ impl<G: Gpu> Server<G> {
         if self.fence.gate().capturing() || self.has_range() {
             return None;
         }
+        let begun = Instant::now();
         // Who finds another thread growing the heap does not wait for it: that is for those who find no memory.
         let _turn = self.growing.try_lock()?;
         let need = rounded.max(bytes);
@@ -23,8 +25,10 @@ impl<G: Gpu> Server<G> {
                 return None;
             }
         }
-        // The driver's free waits for the device. A trade saves memory, and no job is to wait for that.
-        if !self.fence.is_idle() {
+        // The driver's free waits for the device, so that is done first, with a bound. It works meanwhile, and the purse sees to it
+        // that this is rare. (A driver without context-wide events could only be waited for without a bound.)
+        let may_wait = self.fence.gpu().has_context_events();
+        if !(self.fence.is_idle() || (may_wait && self.await_idle(begun))) {
             self.locked().put_off_trades();
             return None;
         }

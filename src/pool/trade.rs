@@ -8,7 +8,7 @@
 //! - only while the program is near its peak, because elsewhere the rests fit below the mark anyway;
 //! - only for requests that make a difference;
 //! - only if one region given back suffices;
-//! - only while the device is idle, so that no job waits for what a trade saves;
+//! - only when the device is done with what it has to do; it may be waited for, with a bound, while it works;
 //! - and no more than the [`Purse`] has: what the calls cost, shared among all requests, is some 40 ns each.
 
 use super::heap::Heap;
@@ -36,7 +36,7 @@ pub struct Purse {
 }
 
 impl Purse {
-    /// No trade is thought of for a while: the device was busy, or there was no room, or too little in the purse.
+    /// No trade is thought of for a while: the device did not get done, or there was no room, or too little in the purse.
     pub fn put_off(&mut self, served: u64) {
         self.put_off = served + PUT_OFF;
     }

@@ -1,6 +1,7 @@
 //! An idle region is traded for one of the size that is asked for, or cut.
 
 use super::*;
+use std::time::Duration;
 
 /// 400 MiB live and 200 idle; 100 are asked for, which is near the peak of 600.
 fn ask(tuning: Tuning, limit: u64, before: impl FnOnce(&Bench)) -> Bench {
@@ -29,7 +30,30 @@ fn a_region_of_the_right_size_takes_the_place_of_one_that_would_be_cut() {
 }
 
 #[test]
-fn a_busy_device_is_not_waited_for_nor_asked_again_soon() {
+fn a_busy_device_is_waited_for_within_bounds() {
+    let tuning = |patience| Tuning { patience, ..Tuning::default() };
+    let done_after = |tuning, delay: Option<u64>| {
+        std::thread::scope(|scope| {
+            ask(tuning, 3 << 29, |bench| {
+                bench.model().submit();
+                let model = bench.model();
+                if let Some(delay) = delay {
+                    scope.spawn(move || {
+                        std::thread::sleep(Duration::from_millis(delay));
+                        model.complete();
+                    });
+                }
+            })
+        })
+    };
+    let bench = done_after(tuning(Duration::from_secs(60)), Some(20));
+    assert_eq!((bench.reserved(), bench.model().calls("mem_free")), (500 * MIB, 1));
+    let bench = done_after(tuning(Duration::from_millis(40)), None);
+    assert_eq!((bench.reserved(), bench.model().calls("mem_free")), (600 * MIB, 0), "it never gets done");
+}
+
+#[test]
+fn without_patience_a_busy_device_is_not_waited_for_nor_asked_again_soon() {
     let bench = ask(Tuning::default(), 3 << 29, |bench| {
         bench.model().submit();
     });
