@@ -33,6 +33,9 @@ pair           6   pair                              one pair against cudaMalloc
 job-gpt        60  watch                             a PyTorch job: ms a step and driver memory
 job-resnet     60  watch                             the same
 job-unet       55  watch                             the same
+job-generate   75  watch                             the same
+job-rnn        50  watch                             the same
+job-mixed      50  watch                             the same
 threads        25  threads,threads.torch             1, 4 and 16 threads, own and cross-thread frees
 overlap        5   overlap                           streams that overlap, with an allocation around each kernel
 race           25  race                              many threads and streams: what the safety costs

@@ -5,6 +5,9 @@
   resnet  a residual net of 50 layers: AMP with gradient scaling, images of variable size, an evaluation every eighth step
   unet    a U-Net: AMP, images of variable height and width
   streams small work on four side streams, whose results the host asks for in each step
+  generate a language model of 16 layers writes text: batches of prompts of variable length, keys and values grow word by word
+  rnn     an LSTM of three layers: sequences of variable length
+  mixed   convolutions on images of every size, with evaluations between; a little of each step is kept for twenty steps
 The same steps are done twice over the same inputs; the first time loads kernels and fills caches. With `turns` one is done after the
 other, round and round, whenever tests/gpu/turns.py says so. Printed are
   TIME FIRST SECOND    milliseconds a step in each (not with `turns`)
@@ -170,6 +173,107 @@ def streams():
     return checked
 
 
+class Writer:
+    """A decoder without training, whose keys and values are made longer by concatenation."""
+
+    WIDTH, LAYERS, HEADS = 1024, 16, 16
+
+    def __init__(self):
+        def linear(inputs, outputs):
+            return nn.Linear(inputs, outputs, device=DEVICE, dtype=torch.bfloat16)
+
+        width = self.WIDTH
+        self.words = nn.Embedding(VOCABULARY, width, device=DEVICE, dtype=torch.bfloat16)
+        self.layers = [
+            (linear(width, 3 * width), linear(width, width), linear(width, 4 * width), linear(4 * width, width))
+            for _ in range(self.LAYERS)
+        ]
+        self.out = linear(width, VOCABULARY)
+
+    def write(self, tokens, count):
+        """The mean of the last step's logits, after `count` words."""
+        known, width = [None] * self.LAYERS, self.WIDTH
+        for number in range(count):
+            x = self.words(tokens)
+            batch, length, _ = x.shape
+            for at, (mix, join, up, down) in enumerate(self.layers):
+                parts = mix(F.layer_norm(x, (width,))).view(batch, length, 3, self.HEADS, width // self.HEADS)
+                q, k, v = parts.permute(2, 0, 3, 1, 4)
+                if known[at] is not None:
+                    k, v = (torch.cat(pair, 2) for pair in zip(known[at], (k, v)))
+                known[at] = (k, v)
+                seen = F.scaled_dot_product_attention(q, k, v, is_causal=number == 0)
+                x = x + join(seen.transpose(1, 2).reshape(batch, length, width))
+                x = x + down(F.gelu(up(F.layer_norm(x, (width,)))))
+            logits = self.out(x[:, -1]).float()
+            tokens = torch.multinomial(F.softmax(logits, -1), 1)
+        return logits.mean()
+
+
+def generate():
+    """Returns a step."""
+    writer = Writer()
+
+    @torch.no_grad()
+    def step(_, rng):
+        batch, length, count = rng.choice([4, 16, 32]), rng.randrange(64, 700), rng.randrange(8, 40)
+        return writer.write(torch.randint(0, VOCABULARY, (batch, length), device=DEVICE), count)
+
+    return step
+
+
+def rnn():
+    """Returns a step."""
+    words, inner = 8000, 1024
+    model = nn.ModuleList([nn.Embedding(words, 512), nn.LSTM(512, inner, 3, batch_first=True), nn.Linear(inner, words)])
+    model.to(DEVICE)
+    embed, lstm, out = model
+    optimizer = torch.optim.Adam(model.parameters(), 1e-4)
+
+    def step(_, rng):
+        batch, length = rng.choice([16, 32, 64]), rng.randrange(20, 400)
+        tokens = torch.randint(0, words, (batch, length + 1), device=DEVICE)
+        hidden, _ = lstm(embed(tokens[:, :-1]))
+        loss = F.cross_entropy(out(hidden).view(-1, words), tokens[:, 1:].reshape(-1))
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
+
+    return step
+
+
+def mixed():
+    """Returns a step."""
+    layers = []
+    for inputs, outputs in [(3, 64), (64, 128), (128, 256), (256, 512)]:
+        layers += [nn.Conv2d(inputs, outputs, 3, 2, 1), nn.ReLU()]
+    model = nn.Sequential(*layers[:-1]).to(DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    kept = []
+
+    def step(i, rng):
+        if i // 10 % 3 == 2:
+            with torch.no_grad():
+                result = model(torch.randn(64, 3, 512, 512, device=DEVICE))
+                kept.append(result.mean((2, 3)))
+        else:
+            height, width = (rng.randrange(128, 640, 32) for _ in range(2))
+            result = model(torch.randn(rng.choice([8, 16, 32]), 3, height, width, device=DEVICE))
+            kept.append(result.detach()[:4].clone())
+            (result**2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        del kept[:-20]
+        return result.detach().float().mean()
+
+    return step
+
+
+JOBS = {job.__name__: job for job in (gpt, resnet, unet, streams, generate, rnn, mixed)}
+
+
 def wait():
     """For the device."""
     if DEVICE == "cuda":
@@ -212,7 +316,7 @@ def one_by_one(step, steps):
 def main():
     name, steps = sys.argv[1], int(sys.argv[2])
     torch.manual_seed(1)
-    step = {"gpt": gpt, "resnet": resnet, "unet": unet, "streams": streams}[name]()
+    step = JOBS[name]()
     if HOW == "turns":
         piece = one_by_one(step, steps)
         for _ in range(steps):

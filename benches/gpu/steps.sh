@@ -237,6 +237,9 @@ jobs_of() {
 step_job_gpt() { jobs_of gpt 12; }
 step_job_resnet() { jobs_of resnet 16; }
 step_job_unet() { jobs_of unet 20; }
+step_job_generate() { jobs_of generate 6; }
+step_job_rnn() { jobs_of rnn 20; }
+step_job_mixed() { jobs_of mixed 60; }
 step_jobs_off() {
     jobs_header
     need torch numpy

@@ -52,6 +52,8 @@ fn give_back(terminal: &mut DefaultTerminal) -> io::Result<()> {
 
 fn watch(terminal: &mut DefaultTerminal, view: &mut View, signal: &AtomicUsize) -> io::Result<()> {
     let mut looked = Instant::now();
+    // Asked once: of a terminal that is gone the answer is no.
+    let typed_here = io::stdin().is_terminal();
     loop {
         if std::mem::take(&mut view.anew) {
             // Not `clear`: that asks the terminal where its cursor is, and waits for the answer.
@@ -68,8 +70,8 @@ fn watch(terminal: &mut DefaultTerminal, view: &mut View, signal: &AtomicUsize) 
                 looked = Instant::now();
                 break;
             }
-            if is_typed(if view.paused { STEP } else { left.min(STEP) })? {
-                match take(view)? {
+            if is_typed(typed_here, if view.paused { STEP } else { left.min(STEP) })? {
+                match take(typed_here, view)? {
                     Then::Quit => return Ok(()),
                     Then::Suspend => suspend(terminal, view)?,
                     Then::GoOn => {}
@@ -81,12 +83,12 @@ fn watch(terminal: &mut DefaultTerminal, view: &mut View, signal: &AtomicUsize) 
 }
 
 /// Whether there is an event, waiting for one so long. Not every terminal that goes sends a signal, and one that is gone can be read
-/// from without an end, which `event::poll` would do: so it is not asked then.
-fn is_typed(wait: Duration) -> io::Result<bool> {
-    let input = io::stdin();
-    if !input.is_terminal() {
+/// from without an end, which `event::poll` would do: so it is not asked then. `typed_here`: keys come from the standard input.
+fn is_typed(typed_here: bool, wait: Duration) -> io::Result<bool> {
+    if !typed_here {
         return event::poll(wait);
     }
+    let input = io::stdin();
     let mut asked = [PollFd::new(&input, PollFlags::IN)];
     let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
     match poll(&mut asked, Some(&wait)) {
@@ -100,7 +102,7 @@ fn is_typed(wait: Duration) -> io::Result<bool> {
 }
 
 /// Takes all that has been typed, so that a slow line does not draw each key by itself.
-fn take(view: &mut View) -> io::Result<Then> {
+fn take(typed_here: bool, view: &mut View) -> io::Result<Then> {
     loop {
         match event::read()? {
             Event::Key(key) if key.kind != KeyEventKind::Release => match view.key(key) {
@@ -109,7 +111,7 @@ fn take(view: &mut View) -> io::Result<Then> {
             },
             _ => {}
         }
-        if !event::poll(Duration::ZERO)? {
+        if !is_typed(typed_here, Duration::ZERO)? {
             return Ok(Then::GoOn);
         }
     }
