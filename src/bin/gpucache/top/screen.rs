@@ -51,6 +51,8 @@ fn give_back(terminal: &mut DefaultTerminal) -> io::Result<()> {
 }
 
 fn watch(terminal: &mut DefaultTerminal, view: &mut View, signal: &AtomicUsize) -> io::Result<()> {
+    // Asked once: one that is gone is no terminal any more.
+    let keys = Keys { of_terminal: io::stdin().is_terminal() };
     let mut looked = Instant::now();
     loop {
         if std::mem::take(&mut view.anew) {
@@ -68,8 +70,8 @@ fn watch(terminal: &mut DefaultTerminal, view: &mut View, signal: &AtomicUsize) 
                 looked = Instant::now();
                 break;
             }
-            if is_typed(if view.paused { STEP } else { left.min(STEP) })? {
-                match take(view)? {
+            if keys.are_typed(if view.paused { STEP } else { left.min(STEP) })? {
+                match keys.take(view)? {
                     Then::Quit => return Ok(()),
                     Then::Suspend => suspend(terminal, view)?,
                     Then::GoOn => {}
@@ -80,37 +82,44 @@ fn watch(terminal: &mut DefaultTerminal, view: &mut View, signal: &AtomicUsize) 
     }
 }
 
-/// Whether there is an event, waiting for one so long. Not every terminal that goes sends a signal, and one that is gone can be read
-/// from without an end, which `event::poll` would do: so it is not asked then.
-fn is_typed(wait: Duration) -> io::Result<bool> {
-    let input = io::stdin();
-    if !input.is_terminal() {
-        return event::poll(wait);
-    }
-    let mut asked = [PollFd::new(&input, PollFlags::IN)];
-    let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
-    match poll(&mut asked, Some(&wait)) {
-        Ok(_) | Err(Errno::INTR) => {}
-        Err(error) => return Err(error.into()),
-    }
-    if asked[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
-        return Err(io::Error::other("it is gone"));
-    }
-    event::poll(Duration::ZERO)
+/// Where keys come from: stdin, or where that is something else the controlling terminal.
+struct Keys {
+    of_terminal: bool,
 }
 
-/// Takes all that has been typed, so that a slow line does not draw each key by itself.
-fn take(view: &mut View) -> io::Result<Then> {
-    loop {
-        match event::read()? {
-            Event::Key(key) if key.kind != KeyEventKind::Release => match view.key(key) {
-                Then::GoOn => {}
-                then => return Ok(then),
-            },
-            _ => {}
+impl Keys {
+    /// Whether there is an event, waiting for one so long. Not every terminal that goes sends a signal, and one that is gone can be
+    /// read from without an end, which `event::poll` would do: so it is not asked then.
+    fn are_typed(&self, wait: Duration) -> io::Result<bool> {
+        if !self.of_terminal {
+            return event::poll(wait);
         }
-        if !event::poll(Duration::ZERO)? {
-            return Ok(Then::GoOn);
+        let input = io::stdin();
+        let mut asked = [PollFd::new(&input, PollFlags::IN)];
+        let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
+        match poll(&mut asked, Some(&wait)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if asked[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
+            return Err(io::Error::other("it is gone"));
+        }
+        event::poll(Duration::ZERO)
+    }
+
+    /// Takes all that has been typed, so that a slow line does not draw each key by itself.
+    fn take(&self, view: &mut View) -> io::Result<Then> {
+        loop {
+            match event::read()? {
+                Event::Key(key) if key.kind != KeyEventKind::Release => match view.key(key) {
+                    Then::GoOn => {}
+                    then => return Ok(then),
+                },
+                _ => {}
+            }
+            if !self.are_typed(Duration::ZERO)? {
+                return Ok(Then::GoOn);
+            }
         }
     }
 }
