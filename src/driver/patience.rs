@@ -87,7 +87,9 @@ impl<G: Gpu> Server<G> {
         if excess == 0 || idle == 0 {
             return;
         }
-        let worth_waiting = idle >= excess / WORTH_WAITING;
+        // A driver without context-wide events can only be waited for without a bound. Its free does that anyway, a move need not.
+        let may_wait = !range || self.fence.gpu().has_context_events();
+        let worth_waiting = may_wait && idle >= excess / WORTH_WAITING;
         if (self.fence.is_idle() || (worth_waiting && self.await_idle(begun))) && !range {
             self.give_back(excess);
         }
