@@ -17,18 +17,18 @@ impl<G: Gpu> Server<G> {
         let _turn = self.growing.try_lock()?;
         let need = rounded.max(bytes);
         let under_cap = |trade: &Trade| trade.take <= self.books.account.headroom();
-        {
+        let trade = {
             let mut inner = self.locked();
             let trade = inner.heap.trade(need)?;
             if !under_cap(&trade) || !inner.heap.can_pay(&trade, &inner.purse) {
                 inner.put_off_trades();
                 return None;
             }
-        }
-        // The driver's free waits for the device, so that is done first, with a bound. It works meanwhile, and the purse sees to it
-        // that this is rare. (A driver without context-wide events could only be waited for without a bound.)
-        let may_wait = self.fence.gpu().has_context_events();
-        if !(self.fence.is_idle() || (may_wait && self.await_idle(begun))) {
+            trade
+        };
+        // The driver's free waits for the device, so that is done first, with a bound. It works meanwhile, but then it has nothing to
+        // do for a moment, and perhaps no trade is made after all: so the wait is paid for by itself.
+        if !self.fence.is_idle() && !(self.pays_wait(&trade) && self.await_idle(begun)) {
             self.locked().put_off_trades();
             return None;
         }
@@ -53,5 +53,11 @@ impl<G: Gpu> Server<G> {
             return None;
         }
         self.grow_and_take(cache, bytes, rounded, Grow::Least).ok()
+    }
+    /// A driver without context-wide events could only be waited for without a bound.
+    fn pays_wait(&self, trade: &Trade) -> bool {
+        let mut inner = self.locked();
+        let inner = &mut *inner;
+        self.fence.gpu().has_context_events() && inner.heap.pay_wait(trade, &mut inner.purse)
     }
 }

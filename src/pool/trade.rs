@@ -8,7 +8,7 @@
 //! - only while the program is near its peak, because elsewhere the rests fit below the mark anyway;
 //! - only for requests that make a difference;
 //! - only if one region given back suffices;
-//! - only when the device is done with what it has to do; it may be waited for, with a bound, while it works;
+//! - only when the device is done with what it has to do, which may be waited for, with a bound and at a price;
 //! - and no more than the [`Purse`] has: what the calls cost, shared among all requests, is some 40 ns each.
 
 use super::heap::Heap;
@@ -21,6 +21,8 @@ const LEAST_SHARE: u64 = 64;
 const NEAR_PEAK: u64 = 80;
 /// What a trade costs besides the bytes given back, in bytes: the driver takes as long for two calls as for a free of so much.
 const CALLS: u64 = 192 << 20;
+/// What it costs besides to wait for a busy device, which has nothing to do from then on until the program goes on.
+const PAUSE: u64 = 1 << 30;
 /// What a request earns, in bytes given back, each of which takes the driver 0.35 ps.
 const EARNED: u64 = 96 << 10;
 
@@ -102,6 +104,15 @@ impl Heap {
     /// Whether the purse has as much as a trade costs.
     pub fn can_pay(&self, trade: &Trade, purse: &Purse) -> bool {
         trade.cost() <= purse.has(self.gauges.reserved.peak, self.clock)
+    }
+
+    /// Pays for a wait for the device, to be followed by a trade, if the purse has as much as both cost.
+    pub fn pay_wait(&self, trade: &Trade, purse: &mut Purse) -> bool {
+        let pays = trade.cost() + PAUSE <= purse.has(self.gauges.reserved.peak, self.clock);
+        if pays {
+            purse.pay(PAUSE, self.clock);
+        }
+        pays
     }
 
     /// Pays for a trade, if the purse has as much as that.

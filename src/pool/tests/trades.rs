@@ -119,6 +119,19 @@ fn no_trade_is_made_that_is_not_worth_it() {
 }
 
 #[test]
+fn a_wait_is_paid_for_by_itself_and_only_where_the_trade_can_be_too() {
+    let (mut heap, _) = super::heap();
+    assert!(heap.add_region(FIRST, 2000 * MIB));
+    take(&mut heap, 2000, Fit::Any).unwrap();
+    assert!(heap.add_region(SECOND, 200 * MIB) && heap.add_region(THIRD, 100 * MIB));
+    // Worth 2,300 MiB from the start; a wait costs 1,024, the trade 292.
+    let (purse, trade) = (&mut Purse::default(), heap.trade(60 * MIB).unwrap());
+    assert!(heap.pay_wait(&trade, purse));
+    assert!(!heap.pay_wait(&trade, purse), "1,276 are left, and 1,316 needed");
+    assert!((0..4).all(|_| heap.pay(&trade, purse)) && !heap.pay(&trade, purse), "of which nothing has gone");
+}
+
+#[test]
 fn trades_are_paid_for_with_what_requests_have_earned() {
     let mut heap = at_its_peak();
     let purse = &mut Purse::default();
