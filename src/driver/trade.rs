@@ -54,10 +54,12 @@ impl<G: Gpu> Server<G> {
         }
         self.grow_and_take(cache, bytes, rounded, Grow::Least).ok()
     }
-    /// A driver without context-wide events could only be waited for without a bound.
+
+    /// Pays for a wait if there may be one. A driver without context-wide events could only be waited for without a bound.
     fn pays_wait(&self, trade: &Trade) -> bool {
+        let may_wait = self.patience.next().is_some() && self.fence.gpu().has_context_events();
         let mut inner = self.locked();
         let inner = &mut *inner;
-        self.fence.gpu().has_context_events() && inner.heap.pay_wait(trade, &mut inner.purse)
+        may_wait && inner.heap.pay_wait(trade, &mut inner.purse)
     }
 }
