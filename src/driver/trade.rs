@@ -28,7 +28,8 @@ impl<G: Gpu> Server<G> {
         };
         // The driver's free waits for the device, so that is done first, with a bound. It works meanwhile, but then it has nothing to
         // do for a moment, and perhaps no trade is made after all: so the wait is paid for by itself.
-        if !self.fence.is_idle() && !(self.pays_wait(&trade) && self.await_idle(begun)) {
+        let done = self.fence.is_idle() || (self.pays_wait(&trade) && self.await_idle(begun));
+        if !done {
             self.locked().put_off_trades();
             return None;
         }
