@@ -118,6 +118,11 @@ impl<G: Gpu> Fence<G> {
         self.epochs.newest_sealed()
     }
 
+    /// Whether an epoch is sealed whose blocks are not clean yet.
+    pub fn has_outstanding(&self) -> bool {
+        self.epochs.newest_sealed() > self.epochs.retired()
+    }
+
     /// Device-side waits and host synchronisations made so far.
     pub fn barriers(&self) -> u64 {
         self.barriers.load(Ordering::Relaxed)
@@ -198,8 +203,7 @@ impl<G: Gpu> Fence<G> {
     /// Asks the oldest sealed epochs whether their work is done, a few at most; true if any was retired.
     pub fn poll(&self) -> bool {
         // First of all without writing anything that other threads read.
-        self.epochs.newest_sealed() > self.epochs.retired()
-            && self.turn.try_lock().is_some_and(|_turn| self.poll_in_turn())
+        self.has_outstanding() && self.turn.try_lock().is_some_and(|_turn| self.poll_in_turn())
     }
 
     /// After a question that another thread was in the way of: waits a moment for what that one finds out, which takes it less
@@ -256,7 +260,7 @@ impl<G: Gpu> Fence<G> {
     /// Makes the pending memory that can be known to be done reusable, sealing first if `wanted` is not sealed yet.
     pub fn refresh(&self, wanted: Epoch) -> bool {
         let Some(_turn) = self.turn.try_lock() else { return false };
-        let polled = self.epochs.newest_sealed() > self.epochs.retired() && self.poll_in_turn();
+        let polled = self.has_outstanding() && self.poll_in_turn();
         if self.epochs.newest_sealed() < wanted && self.epochs.retired() < wanted && self.seal_in_turn() {
             return self.poll_in_turn() || polled; // of an idle device it is done at once
         }

@@ -3,6 +3,7 @@
 
 use super::Gpu;
 use super::books::Change;
+use super::inner::Inner;
 use super::server::Server;
 use crate::pool::{Drain, Piece};
 use crate::report::history::What;
@@ -30,12 +31,16 @@ impl<G: Gpu> Server<G> {
             let mut inner = self.locked();
             self.catch_up(&mut inner);
             self.drain_locked(&mut inner.heap, Drain::All);
-            inner.heap.flush_slabs();
-            let completed = self.fence.completed();
-            let done: u64 = inner.heap.idle_pieces(completed).iter().map(|(_, size, _)| size).sum();
-            inner.heap.range_idle().saturating_sub(done)
+            self.idle_in_range(&mut inner).1
         };
         idle > 0 && self.fence.complete_all()
+    }
+
+    /// Bytes of the range's free pieces: of those with which the GPU is known to be done, and of the others.
+    pub(super) fn idle_in_range(&self, inner: &mut Inner) -> (u64, u64) {
+        inner.heap.flush_slabs();
+        let done = inner.heap.idle_pieces(self.fence.completed()).iter().map(|(_, size, _)| size).sum();
+        (done, inner.heap.range_idle().saturating_sub(done))
     }
 
     fn give_done_back(&self, bytes: u64) -> u64 {

@@ -64,7 +64,7 @@ impl<G: Gpu> Server<G> {
             }
         };
         if let Some(epoch) = waiting
-            && (round || self.fence.newest_sealed() > self.fence.retired())
+            && (round || self.fence.has_outstanding())
             && cache.may_poll()
         {
             let known = if round { self.fence.refresh(epoch) } else { self.fence.poll() };

@@ -67,7 +67,7 @@ impl<G: Gpu> Server<G> {
             let seal = self.has_range()
                 || fits.is_none()
                 || inner.due(SERVED_PER_QUESTION, |inner| &mut inner.served_at_question);
-            if seal || self.fence.newest_sealed() > self.fence.retired() {
+            if seal || self.fence.has_outstanding() {
                 drop(inner);
                 // What is freed is sealed every few frees anyway: mostly a question is all that it takes, and mostly there is none to ask.
                 let more = if seal { self.fence.refresh(newest) } else { self.fence.poll() };
@@ -109,7 +109,7 @@ impl<G: Gpu> Server<G> {
             self.catch_up(&mut inner);
             fits = inner.heap.fits(need, Fit::Any);
         }
-        let found = fits.tight(need).or_else(|| inner.heap.choose(need, fits));
+        let found = inner.heap.choose(need, fits);
         (inner, Found::Clean(found))
     }
 

@@ -75,11 +75,9 @@ impl<G: Gpu> Server<G> {
                 return;
             }
             if range {
-                inner.heap.flush_slabs();
                 // What is done already costs no wait, and is moved in any case.
-                let done = inner.heap.idle_pieces(self.fence.completed());
-                let done = done.iter().map(|(_, size, _)| size).sum();
-                (excess.saturating_sub(done), inner.heap.range_idle().saturating_sub(done))
+                let (done, busy) = self.idle_in_range(&mut inner);
+                (excess.saturating_sub(done), busy)
             } else {
                 (excess, inner.heap.idle())
             }

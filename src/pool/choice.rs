@@ -36,15 +36,11 @@ pub struct Fits {
 }
 
 impl Fits {
-    /// The smaller one, if it is a tight fit.
+    /// The one that is a tight fit: of a hole that is, no region is looked for.
     #[inline]
     pub fn tight(&self, need: u64) -> Option<Best> {
-        let limit = tight(need);
-        match (self.hole, self.whole.filter(|whole| whole.size < limit)) {
-            (Some(hole), Some(whole)) if hole.size > whole.size => Some(whole),
-            (Some(hole), _) if hole.size < limit => Some(hole),
-            (_, whole) => whole,
-        }
+        let fits = |best: &Best| best.size < tight(need);
+        self.hole.filter(fits).or(self.whole.filter(fits))
     }
 
     /// Whether there is none.
@@ -79,13 +75,12 @@ impl Heap {
         match (fits.hole, fits.whole) {
             (Some(hole), Some(whole)) if whole.size < close.min(hole.size) => Some(whole),
             (Some(hole), _) => Some(hole),
-            (None, Some(whole)) if whole.size < close => Some(whole),
-            (None, Some(whole)) => {
+            (None, Some(whole)) if whole.size >= close => {
                 let limit = self.limit(need, Fit::Any).min(need.saturating_mul(LARGEST));
                 let largest = self.wholes.pick_largest(self.arena, limit).filter(|largest| largest.1 >= need);
                 Some(largest.map_or(whole, |(id, size)| Best { id, size }))
             }
-            (None, None) => None,
+            (None, whole) => whole,
         }
     }
 

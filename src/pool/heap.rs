@@ -184,19 +184,17 @@ impl Heap {
     /// Cuts `need` bytes off the binned block `id` of `size` bytes; the rest stays in the bins. `None`, and nothing changed,
     /// when the records are exhausted.
     fn cut(&mut self, id: Id, size: u64, need: u64) -> Option<Id> {
+        let arena = self.arena;
         let top = need <= TOP_MAX;
         let whole = self.is_whole(id);
         let (low, high) = self.split(id, if top { size - need } else { need })?;
         let (taken, rest) = if top { (high, low) } else { (low, high) };
         self.gauges.clean -= need;
-        if whole {
-            self.wholes.remove_sized(self.arena, id, size);
-            self.holes.insert(self.arena, rest);
-        } else if rest == id {
-            self.holes.resized(self.arena, id, size);
+        if rest == id && !whole {
+            self.holes.resized(arena, id, size);
         } else {
-            self.holes.remove_sized(self.arena, id, size);
-            self.holes.insert(self.arena, rest);
+            self.bins(whole).remove_sized(arena, id, size);
+            self.holes.insert(arena, rest);
         }
         Some(taken)
     }
@@ -345,28 +343,32 @@ impl Heap {
             }
             joined = self.merge(joined, next);
         }
-        match (listed, self.is_whole(joined)) {
-            (Some(old), false) => self.holes.resized(arena, joined, old),
-            (None, false) => self.holes.insert(arena, joined),
-            (listed, true) => {
-                if let Some(old) = listed {
-                    self.holes.remove_sized(arena, joined, old);
-                }
+        let whole = self.is_whole(joined);
+        match listed {
+            Some(old) if !whole => self.holes.resized(arena, joined, old),
+            Some(old) => {
+                self.holes.remove_sized(arena, joined, old);
                 self.wholes.insert(arena, joined);
             }
+            None => self.bins(whole).insert(arena, joined),
         }
     }
 
+    /// The bins of blocks that are all of their region, or of those that are not.
+    fn bins(&mut self, whole: bool) -> &mut Bins {
+        if whole { &mut self.wholes } else { &mut self.holes }
+    }
+
     pub(super) fn bin(&mut self, id: Id) {
-        self.gauges.clean += self.arena.get(id).size();
-        let bins = if self.is_whole(id) { &mut self.wholes } else { &mut self.holes };
-        bins.insert(self.arena, id);
+        let arena = self.arena;
+        self.gauges.clean += arena.get(id).size();
+        self.bins(self.is_whole(id)).insert(arena, id);
     }
 
     pub(super) fn unbin(&mut self, id: Id) {
-        self.gauges.clean -= self.arena.get(id).size();
-        let bins = if self.is_whole(id) { &mut self.wholes } else { &mut self.holes };
-        bins.remove(self.arena, id);
+        let arena = self.arena;
+        self.gauges.clean -= arena.get(id).size();
+        self.bins(self.is_whole(id)).remove(arena, id);
     }
 
     /// Forgets everything: the context died. Blocks that the program still holds become foreign.

@@ -54,8 +54,13 @@ impl Purse {
         earned.saturating_add(most).saturating_sub(self.spent.max(earned))
     }
 
-    fn pay(&mut self, cost: u64, served: u64) {
-        self.spent = self.spent.max(served.saturating_mul(EARNED)) + cost;
+    /// Pays `cost` if there is that and `further` in it.
+    fn pay(&mut self, cost: u64, further: u64, most: u64, served: u64) -> bool {
+        let pays = cost + further <= self.has(most, served);
+        if pays {
+            self.spent = self.spent.max(served.saturating_mul(EARNED)) + cost;
+        }
+        pays
     }
 }
 
@@ -108,19 +113,11 @@ impl Heap {
 
     /// Pays for a wait for the device, to be followed by a trade, if the purse has as much as both cost.
     pub fn pay_wait(&self, trade: &Trade, purse: &mut Purse) -> bool {
-        let pays = trade.cost() + PAUSE <= purse.has(self.gauges.reserved.peak, self.clock);
-        if pays {
-            purse.pay(PAUSE, self.clock);
-        }
-        pays
+        purse.pay(PAUSE, trade.cost(), self.gauges.reserved.peak, self.clock)
     }
 
     /// Pays for a trade, if the purse has as much as that.
     pub fn pay(&self, trade: &Trade, purse: &mut Purse) -> bool {
-        let pays = self.can_pay(trade, purse);
-        if pays {
-            purse.pay(trade.cost(), self.clock);
-        }
-        pays
+        purse.pay(trade.cost(), 0, self.gauges.reserved.peak, self.clock)
     }
 }

@@ -14,7 +14,7 @@
 
 use super::cap;
 use super::failure::{room, within_a_range};
-use super::model::{DEFAULT_SOURCE, DeviceReport, OomMoment, POOL, Report, Setting};
+use super::model::{DeviceReport, OomMoment, POOL, Report, Setting};
 use super::units::{counted, grouped, human};
 
 const MIB: u64 = 1 << 20;
@@ -79,8 +79,7 @@ pub fn advise(report: &Report) -> Vec<Advice> {
 
 /// The value of a setting that somebody set.
 fn set<'a>(config: &'a [Setting], key: &str) -> Option<&'a str> {
-    let setting = config.iter().find(|setting| setting.key == key)?;
-    (setting.source != DEFAULT_SOURCE).then_some(setting.value.as_str())
+    Setting::that_is_set(config, key).map(|setting| setting.value.as_str())
 }
 
 /// The bytes of a setting that is written in MiB.

@@ -1,7 +1,7 @@
 //! Where the cap in force comes from: a setting, or who has changed it while the process ran. A report that names the wrong
 //! one sends people to change what would change nothing.
 
-use super::model::{DEFAULT_SOURCE, DeviceReport, OomMoment, Setting};
+use super::model::{DeviceReport, OomMoment, Setting};
 use super::units::{human, printable};
 use serde::{Deserialize, Serialize};
 
@@ -106,14 +106,11 @@ impl Cap<'_> {
 /// The settings that give a cap to this device, the lowest first. Where a report does not tell what each comes to, as those
 /// of earlier versions: all that are set, as if each were what holds.
 fn settings<'a>(device: &DeviceReport, config: &'a [Setting]) -> Vec<Cap<'a>> {
-    let set = |key: &str| {
-        config.iter().find(|setting| setting.key == key).filter(|setting| setting.source != DEFAULT_SOURCE)
-    };
     let bytes = |told: fn(&CapFrom) -> Option<u64>| match &device.cap_from {
         Some(from) => told(from),
         None => Some(device.limit_bytes),
     };
-    let cap = |key, told| Some(Cap { setting: set(key)?, bytes: bytes(told)? });
+    let cap = |key, told| Some(Cap { setting: Setting::that_is_set(config, key)?, bytes: bytes(told)? });
     let mut caps: Vec<Cap<'_>> = [
         cap("memory_fraction", |from| from.memory_fraction_bytes),
         cap("memory_limit", |from| from.memory_limit_bytes),

@@ -125,6 +125,13 @@ pub struct Setting {
     pub written_as: Option<String>,
 }
 
+impl Setting {
+    /// The setting `key`, if somebody set it.
+    pub fn that_is_set<'a>(config: &'a [Setting], key: &str) -> Option<&'a Setting> {
+        config.iter().find(|setting| setting.key == key).filter(|setting| setting.source != DEFAULT_SOURCE)
+    }
+}
+
 /// [`Setting::source`] of a setting that nobody set.
 pub const DEFAULT_SOURCE: &str = "default";
 

@@ -6,6 +6,17 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+/// Allocates; a moment later, while that may be waiting, another thread does something.
+fn alloc_beside(bench: &Bench, bytes: u64, then: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            then();
+        });
+        bench.alloc(bytes).unwrap();
+    });
+}
+
 /// 64 MiB are idle on a device that is busy, and 96 MiB are asked for.
 fn raise_the_mark(patience: Duration, complete: bool) -> (Bench, Duration) {
     let tuning = Tuning { patience, ..Tuning::default() };
@@ -14,14 +25,10 @@ fn raise_the_mark(patience: Duration, complete: bool) -> (Bench, Duration) {
     bench.model().submit();
     bench.free(block);
     let begun = Instant::now();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(20));
-            if complete {
-                bench.model().complete();
-            }
-        });
-        bench.alloc(96 * MIB).unwrap();
+    alloc_beside(&bench, 96 * MIB, || {
+        if complete {
+            bench.model().complete();
+        }
     });
     let took = begun.elapsed();
     bench.check();
@@ -50,21 +57,21 @@ fn a_device_that_never_catches_up_is_waited_for_twice() {
     assert_eq!(bench.model().calls("mem_free"), 0, "the driver's free would have waited for ever");
 }
 
-/// Two holes of 64 MiB in a range, with which a busy device gets done after a while; a block of 128 MiB is asked for.
-fn fill_two_holes(patience: Duration) -> Bench {
-    let tuning = Tuning { patience, expandable: true, ..Tuning::default() };
+/// Two holes of 64 MiB between blocks as large, which the device is busy with.
+fn with_two_holes(patience: Duration, expandable: bool) -> Bench {
+    let tuning = Tuning { patience, expandable, ..Tuning::default() };
     let bench = Bench::with(Model::new(1 << 30, true), 1 << 30, tuning);
     let blocks: Vec<u64> = (0..4).map(|_| bench.alloc(64 * MIB).unwrap()).collect();
     bench.model().submit();
     bench.free(blocks[0]);
     bench.free(blocks[2]);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(20));
-            bench.model().complete();
-        });
-        bench.alloc(128 * MIB).unwrap();
-    });
+    bench
+}
+
+/// A block of 128 MiB is asked for in a range with such holes, with which the device gets done after a while.
+fn fill_two_holes(patience: Duration) -> Bench {
+    let bench = with_two_holes(patience, true);
+    alloc_beside(&bench, 128 * MIB, || bench.model().complete());
     bench.check();
     bench
 }
@@ -95,24 +102,15 @@ fn a_range_that_could_not_serve_a_request_anyway_waits_for_nothing() {
 /// While one thread waits for a busy device, another's barrier makes all pending memory clean; then a kernel ends, or none does.
 fn wait_beside_a_barrier(expandable: bool, complete: bool) -> Bench {
     let patience = if complete { Duration::from_secs(60) } else { Duration::from_millis(100) };
-    let tuning = Tuning { patience, expandable, ..Tuning::default() };
-    let bench = Bench::with(Model::new(1 << 30, true), 1 << 30, tuning);
-    let blocks: Vec<u64> = (0..4).map(|_| bench.alloc(64 * MIB).unwrap()).collect();
-    bench.model().submit();
-    bench.free(blocks[0]);
-    bench.free(blocks[2]);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(20));
-            assert!(bench.fence.barrier(bench.fence.newest_sealed()));
-            std::thread::sleep(Duration::from_millis(40));
-            let calls = (bench.model().calls("mem_free"), bench.model().calls("unmap"));
-            assert_eq!(calls, (0, 0), "ordered is not done: the driver's free would have waited");
-            if complete {
-                bench.model().complete();
-            }
-        });
-        bench.alloc(128 * MIB).unwrap();
+    let bench = with_two_holes(patience, expandable);
+    alloc_beside(&bench, 128 * MIB, || {
+        assert!(bench.fence.barrier(bench.fence.newest_sealed()));
+        std::thread::sleep(Duration::from_millis(40));
+        let calls = (bench.model().calls("mem_free"), bench.model().calls("unmap"));
+        assert_eq!(calls, (0, 0), "ordered is not done: the driver's free would have waited");
+        if complete {
+            bench.model().complete();
+        }
     });
     bench.check();
     bench
@@ -167,13 +165,9 @@ fn a_capture_that_begins_ends_a_wait_and_survives_it() {
         bench.model().submit();
         bench.free(blocks[0]);
         let begun = Instant::now();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                std::thread::sleep(Duration::from_millis(20));
-                bench.fence.gate().begin().succeeded();
-                bench.model().state.lock().capturing = true;
-            });
-            bench.alloc(128 * MIB).unwrap();
+        alloc_beside(&bench, 128 * MIB, || {
+            bench.fence.gate().begin().succeeded();
+            bench.model().state.lock().capturing = true;
         });
         assert!(begun.elapsed() < patience / 2);
         assert!(!bench.model().state.lock().killed);
@@ -260,13 +254,7 @@ fn a_device_that_is_far_behind_is_waited_for_although_no_further_epoch_can_be_se
     while bench.fence.seal() {
         bench.model().submit();
     }
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(20));
-            bench.model().complete();
-        });
-        bench.alloc(96 * MIB).unwrap();
-    });
+    alloc_beside(&bench, 96 * MIB, || bench.model().complete());
     assert_eq!(bench.reserved(), 96 * MIB);
     bench.check();
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::report::failure::Circumstances;
-use crate::report::model::{Counts, EndedBy, Mapped, Peak, Process, SCHEMA_VERSION};
+use crate::report::model::{Counts, DEFAULT_SOURCE, EndedBy, Mapped, Peak, Process, SCHEMA_VERSION};
 
 const GIB: u64 = 1 << 30;
 
