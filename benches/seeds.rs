@@ -5,7 +5,7 @@
 //! GPU be 0 to 20 frees behind, and every second one begins somewhere in the first half of the trace, with what lives there.
 //! With `--others` each seed is another program of the kind: the tensors of every step have their sizes by a factor of the
 //! step's own, half to a third more, but for what outlives the step. So a choice is not made for three programs alone.
-//! Two phases each, as in `traces.rs`, with a wait at most every 16 allocations.
+//! Two phases each, as in `traces.rs`, with a wait at most every 24 allocations.
 
 #![allow(missing_docs)]
 
@@ -16,10 +16,10 @@ mod trace;
 
 use player::Player;
 use std::time::Instant;
-use trace::{Op, TRACES, parse};
+use trace::{Op, PACKED, TRACES, parse};
 
 const SEEDS: u64 = 32;
-const WAIT: u64 = 16;
+const WAIT: u64 = 24;
 const HELD: u64 = 64;
 
 struct Random(u64);
@@ -138,7 +138,7 @@ fn main() {
     let others = words.iter().any(|word| word == "--others");
     println!("                                 second phase, by the driver     ms a seed");
     println!("ratio     mean   p50   p90   max    calls   ns a pair");
-    for (name, packed) in TRACES {
+    for (name, packed) in TRACES.into_iter().chain(PACKED) {
         let ops = parse(packed);
         let ends = if others { step_ends(&ops) } else { Vec::new() };
         let pairs = ops.iter().filter(|op| matches!(op, Op::Alloc { .. })).count() as u64;

@@ -17,7 +17,7 @@ mod trace;
 use std::time::Instant;
 
 use player::Player;
-use trace::{MODES, Op, TRACES, parse};
+use trace::{MODES, Op, PACKED, TRACES, parse};
 
 const TIMED_RUNS: usize = 5;
 
@@ -109,7 +109,7 @@ fn ratios() {
 
 fn memory() {
     println!("memory     lag  wait  peak live MiB  reserved  ratio  again   grown   given back    waits");
-    for (name, packed) in TRACES {
+    for (name, packed) in TRACES.into_iter().chain(PACKED) {
         let ops = parse(packed);
         for mode in MODES {
             let (player, ratios, counts) = pack(&ops, mode);

@@ -1,8 +1,10 @@
 //! The pool of one run, with a model of the ladder above it and a driver that is a counter. `lag N` means that the GPU is N
 //! frees behind: what was freed since is pending. The pool waits for it before it grows; with `wait N` also when no clean
-//! block is a tight fit and the last wait is at least N allocations ago, so that it need not cut a larger block.
+//! block is a tight fit and the last wait is at least N allocations ago, so that it need not cut a larger block; for the sake of requests
+//! that make a difference as often as the library would.
 
 use super::trace::Op;
+use gpucache::driver::pace::Pace;
 use gpucache::pool::{
     CACHED_MAX, Cache, Caches, Claim, Drain, Fit, Freed, Heap, Idle, Index, Popped, Purse, Rules, SMALL_MAX,
     Trade, cached_need,
@@ -24,7 +26,9 @@ pub struct Player {
     cache: &'static Cache,
     pub lag: u64,
     spacing: u64,
+    served: u64,
     since_wait: u64,
+    pace: Pace,
     since_drain: u64,
     waited: u64,
     frees: u64,
@@ -52,7 +56,9 @@ impl Player {
             cache: caches.enter().expect("the first cache"),
             lag,
             spacing,
+            served: 0,
             since_wait: 0,
+            pace: Pace::default(),
             since_drain: 0,
             waited: 0,
             frees: 0,
@@ -73,6 +79,7 @@ impl Player {
     }
 
     pub fn alloc(&mut self, id: usize, bytes: u64) {
+        self.served += 1;
         self.since_wait += 1;
         self.since_drain += 1;
         let addr = self.serve(bytes);
@@ -103,7 +110,7 @@ impl Player {
         }
         self.heap.settle(self.cache);
         let mut addr = None;
-        if self.since_wait >= self.spacing && bytes > SMALL_MAX {
+        if self.wait_is_due(need) && bytes > SMALL_MAX {
             addr = self.heap.alloc(bytes, bytes, Fit::Tight, retired);
             if addr.is_none() && need > CACHED_MAX && self.since_drain >= SERVED_PER_DRAIN {
                 self.since_drain = 0;
@@ -145,9 +152,15 @@ impl Player {
         self.heap.alloc(bytes, bytes, Fit::Any, retired)
     }
 
+    fn wait_is_due(&self, need: u64) -> bool {
+        let large = || self.heap.makes_a_difference(need) && self.pace.is_due_for_large(self.served);
+        self.since_wait >= self.spacing || (self.spacing != u64::MAX && large())
+    }
+
     fn wait(&mut self, epoch: u64) {
         self.waits += 1;
         self.since_wait = 0;
+        self.pace.waited(self.served);
         self.waited = self.waited.max(epoch);
     }
 

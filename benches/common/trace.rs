@@ -9,10 +9,16 @@ pub const TRACES: [(&str, &[u8]); 3] = [
     ("resnet", include_bytes!("../traces/resnet.trace.gz")),
     ("unet", include_bytes!("../traces/unet.trace.gz")),
 ];
+/// Jobs of few large blocks, of which no two steps have the same sizes.
+#[allow(dead_code)] // Not of every program.
+pub const PACKED: [(&str, &[u8]); 2] = [
+    ("rnn", include_bytes!("../traces/rnn.trace.gz")),
+    ("mixed", include_bytes!("../traces/mixed.trace.gz")),
+];
 /// Lag, and allocations between waits.
 #[allow(dead_code)] // Not of every program.
 pub const MODES: [(u64, u64); 6] =
-    [(0, u64::MAX), (16, u64::MAX), (256, u64::MAX), (256, 16), (4096, u64::MAX), (4096, 16)];
+    [(0, u64::MAX), (16, u64::MAX), (256, u64::MAX), (256, 24), (4096, u64::MAX), (4096, 24)];
 
 #[derive(Clone, Copy)]
 pub enum Op {

@@ -93,8 +93,19 @@ pub fn free_or(thread: &Thread, address: DevicePtr, call: impl FnOnce(DevicePtr)
     if process::is_degraded() && shield(|| contexts::index().owner_of(address)) != Some(None) {
         return CuResult::SUCCESS;
     }
-    let given = shield(|| give(thread, address));
-    if let Some(Given::Taken(standing)) = given { standing } else { not_taken(given.as_ref(), address, call) }
+    // Apart from what nearly every free answers, which then comes through the shield in a register.
+    let mut otherwise = None;
+    let taken = shield(|| match give(thread, address) {
+        Given::Taken(standing) => Some(standing),
+        given => {
+            otherwise = Some(given);
+            None
+        }
+    });
+    match taken {
+        Some(Some(standing)) => standing,
+        _ => not_taken(otherwise.as_ref(), address, call),
+    }
 }
 
 #[cold]

@@ -1,5 +1,6 @@
 //! What the lock of a pool's heap guards: the heap, and the counts by which the pool tells when something is due.
 
+use super::pace::Pace;
 use crate::pool::{Caches, Epoch, Heap, Purse, Rules, Usage};
 use crate::report::model::{DriverTime, Mapped};
 use crate::stats::{Counts, SizeHistogram};
@@ -26,8 +27,8 @@ pub(super) struct Inner {
     pub allocs_to_pass: u32,
     pub passes: u32,
     pub frees_to_seal: u32,
-    /// Requests served before the last wait.
-    pub served_at_barrier: u64,
+    /// When waits were.
+    pub pace: Pace,
     /// Requests served before sealed epochs were last asked about for the sake of a tighter fit.
     pub served_at_question: u64,
     /// Requests served before the caches were last drained for one large request.
@@ -55,7 +56,7 @@ impl Inner {
             allocs_to_pass: ALLOCS_PER_PASS,
             passes: 0,
             frees_to_seal: FREES_PER_SEAL,
-            served_at_barrier: 0,
+            pace: Pace::default(),
             served_at_question: 0,
             served_at_drain: 0,
             served_at_miss: 0,

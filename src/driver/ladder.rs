@@ -16,7 +16,6 @@
 use super::backing::Grow;
 use super::books::Change;
 use super::inner::Inner;
-use super::large::SERVED_PER_BARRIER;
 use super::server::{ROTATED_MAX, Server};
 use super::{CuResult, Gpu};
 use crate::pool::local::Thread;
@@ -257,8 +256,7 @@ impl<G: Gpu> Server<G> {
     fn wait_for_own(&self, rounded: u64, epoch: Epoch) -> bool {
         let due = {
             let inner = self.locked();
-            self.served(&inner) - inner.served_at_barrier >= SERVED_PER_BARRIER
-                && !self.is_within_slack(&inner, rounded)
+            inner.pace.is_due(self.served(&inner)) && !self.is_within_slack(&inner, rounded)
         };
         due && !self.fence.gate().capturing() && self.wait_until(epoch.max(self.fence.newest_sealed()))
     }
@@ -290,7 +288,8 @@ impl<G: Gpu> Server<G> {
             return false;
         }
         let mut inner = self.locked();
-        inner.served_at_barrier = self.served(&inner);
+        let served = self.served(&inner);
+        inner.pace.waited(served);
         inner.counts.barrier += u64::from(!done);
         self.catch_up(&mut inner);
         drop(inner);

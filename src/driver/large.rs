@@ -10,9 +10,6 @@ use super::server::Server;
 use crate::pool::{Best, Cache, Drain, Epoch, Fit, Fits, GRANULE};
 use parking_lot::MutexGuard;
 
-/// Requests served between two waits that are not forced: with 16 a wait costs a program of overlapping streams nothing
-/// measurable, with one it costs it all overlap.
-pub(super) const SERVED_PER_BARRIER: u64 = 16;
 /// Requests served between two drains of the caches for the sake of a tighter fit.
 const SERVED_PER_DRAIN: u64 = 16;
 /// Requests served between two seals for the sake of a tighter fit; what that costs in memory is in `benches/NOTES.md`.
@@ -62,10 +59,11 @@ impl<G: Gpu> Server<G> {
     ) -> (MutexGuard<'a, Inner>, Found) {
         let mut known = Some(fits);
         if let Some(newest) = inner.heap.newest_pending() {
-            // A range is there to waste nothing, and what is cut in it must be moved together again. And where nothing serves the
-            // request, the ladder would ask as its first step.
+            // A range is there to waste nothing, and what is cut in it must be moved together again. Where nothing serves the
+            // request, the ladder would ask as its first step. And few are so large that it makes a difference what they cut.
             let seal = self.has_range()
                 || fits.is_none()
+                || inner.heap.makes_a_difference(need)
                 || inner.due(SERVED_PER_QUESTION, |inner| &mut inner.served_at_question);
             if seal || self.fence.has_outstanding() {
                 drop(inner);
@@ -122,9 +120,11 @@ impl<G: Gpu> Server<G> {
             0 => newest,
             sealed => sealed,
         };
-        let due = epoch > self.fence.retired()
-            && self.served(inner) - inner.served_at_barrier >= SERVED_PER_BARRIER
-            && !self.fence.gate().capturing();
+        let paced = |served| {
+            inner.pace.is_due(served)
+                || inner.heap.makes_a_difference(need) && inner.pace.is_due_for_large(served)
+        };
+        let due = epoch > self.fence.retired() && paced(self.served(inner)) && !self.fence.gate().capturing();
         (due && inner.heap.epoch_needed(need).is_some()).then_some(epoch)
     }
 }

@@ -9,6 +9,7 @@
 //! | `world.rs` | random actions on two contexts of that model, everything checked after each |
 //! | `gate.rs` | keeps stream captures and barriers apart |
 //! | `fence.rs` | makes freed memory reusable: seals epochs, polls them, waits for them on the device |
+//! | `pace.rs` | how often the device is made to wait |
 //! | `patience.rs` | how long growth may wait for an idle device |
 //! | `members.rs` | which contexts that concerns |
 //! | `hits.rs` | what the calling thread's cache serves and takes back, without a lock |
@@ -47,6 +48,7 @@ mod members;
 pub mod model;
 #[cfg(any(test, fuzzing))]
 mod model_mapping;
+pub mod pace;
 mod patience;
 pub mod peers;
 pub mod real;

@@ -79,7 +79,7 @@ impl Tally {
         self.sizes.clear();
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn alloc(&self, size: u64, requested: u64) {
         bump(&self.allocs, 1);
         bump(&self.handed_out, size);

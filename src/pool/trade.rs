@@ -14,15 +14,12 @@
 use super::heap::Heap;
 use super::region::{Idle, PAGE};
 
-/// The smallest request that is worth it, in bytes, and as a part of what is reserved.
-const LEAST: u64 = 16 << 20;
-const LEAST_SHARE: u64 = 64;
 /// Near the peak: so many per cent of it are in use.
 const NEAR_PEAK: u64 = 80;
 /// What a trade costs besides the bytes given back, in bytes: the driver takes as long for two calls as for a free of so much.
 const CALLS: u64 = 192 << 20;
 /// What it costs besides to wait for a busy device, which has nothing to do from then on until the program goes on.
-const PAUSE: u64 = 1 << 30;
+const PAUSE: u64 = 128 << 20;
 /// What a request earns, in bytes given back, each of which takes the driver 0.35 ps.
 const EARNED: u64 = 96 << 10;
 
@@ -83,9 +80,11 @@ impl Heap {
     /// Whether a trade is to be thought of before an idle region is cut for `need` bytes. O(1).
     pub fn may_trade(&self, need: u64, purse: &Purse) -> bool {
         let (reserved, allocated) = (self.gauges.reserved, self.gauges.allocated);
-        let worth = need >= LEAST && need >= reserved.current / LEAST_SHARE;
         let near_peak = allocated.current.saturating_add(need) / NEAR_PEAK >= allocated.peak / 100;
-        worth && near_peak && self.gauges.idle >= need && purse.has_any(reserved.peak, self.clock)
+        self.makes_a_difference(need)
+            && near_peak
+            && self.gauges.idle >= need
+            && purse.has_any(reserved.peak, self.clock)
     }
 
     /// The trade by which a request of `need` bytes that only an idle region serves may be answered, if any.

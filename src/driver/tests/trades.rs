@@ -54,7 +54,7 @@ fn a_busy_device_is_waited_for_within_bounds_if_that_can_be_paid_for() {
     };
     assert_eq!(done_after(10 * MIB, 60_000, Some(20)), (500, 1));
     assert_eq!(done_after(10 * MIB, 40, None), (600, 0), "it never gets done");
-    assert_eq!(done_after(MIB, 60_000, Some(20)), (600, 0), "the mark of 600 MiB is not worth a wait");
+    assert_eq!(done_after(MIB / 2, 60_000, Some(20)), (600, 0), "the mark of 300 MiB is not worth a wait");
 }
 
 #[test]

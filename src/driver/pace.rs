@@ -1,0 +1,86 @@
+//! How often a pool makes the device wait for memory that it could do without.
+//!
+//! What counts is how many reuses one wait serves: with 16 requests or more between two, waits cost a program of overlapping
+//! streams nothing that can be measured, with one they cost it all overlap. For a [large](crate::pool::Heap::makes_a_difference) request
+//! more of them are worth it: where it cuts a larger block, the peak of what is reserved rises with it. Such requests come in
+//! bursts, so what is not used of their share is kept for the next burst, up to a bound.
+
+/// Requests served between two waits: more than 16, so that with those for large requests they are one in 16 or fewer where most
+/// requests are not large.
+const SERVED_PER_WAIT: u64 = 24;
+/// The same on the average for the sake of large requests, and how many of these waits may follow each other at once.
+const SERVED_PER_LARGE: u64 = 4;
+const AT_ONCE: u64 = 16;
+
+/// When the waits of one pool were, counted in requests served.
+#[derive(Debug, Default)]
+pub struct Pace {
+    last: u64,
+    /// Requests that have been used up by waits.
+    used: u64,
+}
+
+impl Pace {
+    /// Whether a wait is due, after `served` requests.
+    pub fn is_due(&self, served: u64) -> bool {
+        served - self.last >= SERVED_PER_WAIT
+    }
+
+    /// The same for a large request.
+    pub fn is_due_for_large(&self, served: u64) -> bool {
+        self.used(served) + SERVED_PER_LARGE <= served
+    }
+
+    /// A wait was made.
+    pub fn waited(&mut self, served: u64) {
+        self.last = served;
+        self.used = self.used(served) + SERVED_PER_LARGE;
+    }
+
+    fn used(&self, served: u64) -> u64 {
+        self.used.max(served.saturating_sub(AT_ONCE * SERVED_PER_LARGE))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Waits of a program whose every request would make one, if that is due by `is_due`.
+    fn waits(pace: &mut Pace, served: std::ops::Range<u64>, is_due: fn(&Pace, u64) -> bool) -> usize {
+        let due = |served: &u64| {
+            let due = is_due(pace, *served);
+            if due {
+                pace.waited(*served);
+            }
+            due
+        };
+        served.filter(due).count()
+    }
+
+    #[test]
+    fn one_wait_serves_many_requests() {
+        assert_eq!(waits(&mut Pace::default(), 0..100 * SERVED_PER_WAIT, Pace::is_due), 99);
+        let late = 1_000_000..1_000_000 + SERVED_PER_WAIT;
+        assert_eq!(waits(&mut Pace::default(), late, Pace::is_due), 1, "nothing is kept");
+    }
+
+    #[test]
+    fn large_requests_have_a_burst_of_waits_and_then_one_in_four() {
+        let pace = &mut Pace::default();
+        assert!(!pace.is_due_for_large(SERVED_PER_LARGE - 1), "nothing to begin with");
+        assert_eq!(waits(pace, 10_000..10_001, Pace::is_due_for_large), 1);
+        assert_eq!(waits(pace, 10_001..10_020, Pace::is_due_for_large), 19);
+        assert_eq!(waits(pace, 10_020..10_420, Pace::is_due_for_large), 100);
+    }
+
+    #[test]
+    fn whoever_waits_uses_up_what_the_others_may() {
+        let pace = &mut Pace::default();
+        for served in 10_000..10_000 + 2 * AT_ONCE {
+            pace.waited(served);
+        }
+        assert!(!pace.is_due_for_large(10_000 + 2 * AT_ONCE));
+        assert!(pace.is_due_for_large(10_000 + 4 * AT_ONCE * SERVED_PER_LARGE));
+    }
+}
