@@ -21,9 +21,6 @@ use std::time::Duration;
 /// Sealed epochs asked about in one [`Fence::poll`].
 const POLLS: usize = 3;
 
-/// Looks at what another thread is finding out.
-const WATCHED: u32 = 32;
-
 /// The end of an epoch in one context.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
@@ -161,12 +158,6 @@ impl<G: Gpu> Fence<G> {
         Some((self.touch()?, self.gate.pass()?))
     }
 
-    /// Seals the current epoch. False if nothing was sealed: a capture is open, another thread is at it, too many are
-    /// outstanding, the driver cannot, or a call failed.
-    pub fn seal(&self) -> bool {
-        self.turn.try_lock().is_some_and(|_turn| self.seal_in_turn())
-    }
-
     pub(super) fn seal_in_turn(&self) -> bool {
         if !self.gpu.has_context_events() {
             return false;
@@ -198,23 +189,6 @@ impl<G: Gpu> Fence<G> {
         self.epochs.finish_seal(sealing, marks);
         tracing::trace!("epoch {} is sealed", self.epochs.newest_sealed());
         true
-    }
-
-    /// Asks the oldest sealed epochs whether their work is done, a few at most; true if any was retired.
-    pub fn poll(&self) -> bool {
-        // First of all without writing anything that other threads read.
-        self.has_outstanding() && self.turn.try_lock().is_some_and(|_turn| self.poll_in_turn())
-    }
-
-    /// After a question that another thread was in the way of: waits a moment for what that one finds out, which takes it less
-    /// than a microsecond. True if anything was retired.
-    pub fn watch(&self) -> bool {
-        let before = self.retired();
-        self.turn.is_locked()
-            && (0..WATCHED).any(|_| {
-                std::hint::spin_loop();
-                self.retired() != before
-            })
     }
 
     pub(super) fn poll_in_turn(&self) -> bool {
@@ -255,16 +229,6 @@ impl<G: Gpu> Fence<G> {
         }
         self.complete(one.epoch);
         None
-    }
-
-    /// Makes the pending memory that can be known to be done reusable, sealing first if `wanted` is not sealed yet.
-    pub fn refresh(&self, wanted: Epoch) -> bool {
-        let Some(_turn) = self.turn.try_lock() else { return false };
-        let polled = self.has_outstanding() && self.poll_in_turn();
-        if self.epochs.newest_sealed() < wanted && self.epochs.retired() < wanted && self.seal_in_turn() {
-            return self.poll_in_turn() || polled; // of an idle device it is done at once
-        }
-        polled
     }
 
     /// Makes all memory freed under `upto` and before reusable now, by ordering all later work of every context after

@@ -6,7 +6,7 @@
 use super::server::Server;
 use super::{CuResult, Gpu};
 use crate::pool::local::Thread;
-use crate::pool::{CACHED_MAX, Cache, Drain, Kept, Popped, cached_need};
+use crate::pool::{CACHED_MAX, Cache, Drain, Kept, Popped, SMALL_MAX, cached_need};
 
 impl<G: Gpu> Server<G> {
     /// The calling thread's cache of this pool.
@@ -67,10 +67,13 @@ impl<G: Gpu> Server<G> {
             && (round || self.fence.has_outstanding())
             && cache.may_poll()
         {
-            let known = if round { self.fence.refresh(epoch) } else { self.fence.poll() };
-            if !known {
-                self.fence.watch();
-            }
+            // Further small blocks cost less than to wait for another thread that asks.
+            let answered = if round || need > SMALL_MAX {
+                self.fence.inquire(epoch, round)
+            } else {
+                self.fence.poll();
+                true
+            };
             match again() {
                 Ok(address) => return Some(address),
                 Err(other) => popped = other,
@@ -78,7 +81,9 @@ impl<G: Gpu> Server<G> {
             if popped == Popped::Empty && refill() {
                 return again().ok();
             }
-            cache.polled_in_vain();
+            if answered {
+                cache.polled_in_vain();
+            }
         }
         if round
             && refill()
@@ -122,10 +127,10 @@ impl<G: Gpu> Server<G> {
         self.note_in_passing();
     }
 
-    /// Takes cached blocks back into the heap: those that could serve a request like this, or all.
-    pub(super) fn drain(&self, which: Drain) {
+    /// Takes cached blocks back into the heap; false if there were none.
+    pub(super) fn drain(&self, which: Drain) -> bool {
         let mut inner = self.locked();
-        self.drain_locked(&mut inner.heap, which);
+        self.drain_locked(&mut inner.heap, which)
     }
 
     pub(super) fn drain_locked(&self, heap: &mut crate::pool::Heap, which: Drain) -> bool {

@@ -148,9 +148,7 @@ impl<G: Gpu> Server<G> {
             Popped::Empty => None,
         };
         let newest = self.locked().heap.newest_pending().max(waiting).unwrap_or(0);
-        if !self.fence.refresh(newest) {
-            self.fence.watch();
-        }
+        self.fence.inquire(newest, true);
         if let Some(address) = search() {
             return Ok(address);
         }
@@ -160,9 +158,14 @@ impl<G: Gpu> Server<G> {
         {
             return Ok(address);
         }
-        self.drain(Drain::Like(rounded));
-        if let Some(address) = search() {
-            return Ok(address);
+        // What one thread has put by, before everything that all of them have: they would have to get it back from the heap, one
+        // block at a time.
+        for which in [Drain::One { bytes: rounded, retired: self.fence.retired() }, Drain::Like(rounded)] {
+            if self.drain(which)
+                && let Some(address) = search()
+            {
+                return Ok(address);
+            }
         }
         let mut plan = self.plan(rounded);
         if plan == Plan::Grow {

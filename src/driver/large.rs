@@ -66,12 +66,13 @@ impl<G: Gpu> Server<G> {
                 || inner.heap.makes_a_difference(need)
                 || inner.due(SERVED_PER_QUESTION, |inner| &mut inner.served_at_question);
             if seal || self.fence.has_outstanding() {
+                let before = inner.seen_retired;
                 drop(inner);
                 // What is freed is sealed every few frees anyway: mostly a question is all that it takes, and mostly there is none to ask.
-                let more = if seal { self.fence.refresh(newest) } else { self.fence.poll() };
+                self.fence.inquire(newest, seal);
                 inner = self.locked();
                 known = None;
-                if more {
+                if self.fence.retired() > before {
                     self.catch_up(&mut inner);
                     let fits = inner.heap.fits(need, Fit::Any);
                     if let Some(best) = fits.tight(need) {

@@ -9,6 +9,7 @@
 //! | `world.rs` | random actions on two contexts of that model, everything checked after each |
 //! | `gate.rs` | keeps stream captures and barriers apart |
 //! | `fence.rs` | makes freed memory reusable: seals epochs, polls them, waits for them on the device |
+//! | `turns.rs` | which thread seals and polls |
 //! | `pace.rs` | how often the device is made to wait |
 //! | `patience.rs` | how long growth may wait for an idle device |
 //! | `members.rs` | which contexts that concerns |
@@ -57,6 +58,7 @@ pub mod survey;
 #[cfg(test)]
 mod tests;
 mod trade;
+mod turns;
 #[cfg(any(test, fuzzing))]
 pub mod world;
 

@@ -5,7 +5,7 @@
 //! Under pressure [`Caches::drain`] takes everything back into the heap, whatever the threads do meanwhile.
 
 use super::arena::Arena;
-use super::cache::{Cache, RINGS};
+use super::cache::{CACHED_MAX, Cache, RINGS};
 use super::classes::{CLASSES, SMALL_MAX, class_of};
 use super::depot::{BATCH, Batch, Depots, Open};
 use super::gauges::Usage;
@@ -41,6 +41,14 @@ pub enum Drain {
     Like(u64),
     /// Everything.
     All,
+    /// Of one cache only blocks like those that a request of so many bytes is served with: of the first that has any for which
+    /// epochs up to this one suffice. None are for a request that caches have nothing for.
+    One {
+        /// Bytes of the request.
+        bytes: u64,
+        /// The newest epoch that is over.
+        retired: Epoch,
+    },
 }
 
 /// All caches of one heap.
@@ -52,6 +60,8 @@ pub struct Caches {
     list: Box<[OnceLock<Box<Cache>>]>,
     made: AtomicU32,
     making: Mutex<()>,
+    /// Drains of one cache so far.
+    drains: AtomicU32,
     depots: Depots,
     /// Odd while the heap is being cleared. Nothing gets into a depot then: it would outlive the clearing.
     clearings: AtomicU64,
@@ -67,6 +77,7 @@ impl Caches {
             list: (0..MOST).map(|_| OnceLock::new()).collect(),
             made: AtomicU32::new(0),
             making: Mutex::new(()),
+            drains: AtomicU32::new(0),
             depots: Depots::new(usize::MAX),
             clearings: AtomicU64::new(0),
         }
@@ -88,7 +99,7 @@ impl Caches {
         self.all().for_each(|cache| cache.tally.begin_anew());
     }
 
-    fn all(&self) -> impl Iterator<Item = &Cache> {
+    fn all(&self) -> impl Iterator<Item = &Cache> + Clone {
         let made = self.made.load(Ordering::SeqCst) as usize;
         self.list[..made].iter().filter_map(|slot| slot.get().map(|cache| &**cache))
     }
@@ -212,6 +223,8 @@ impl Caches {
     pub fn drain(&self, heap: &mut Heap, which: Drain, now: impl Fn() -> Epoch) -> bool {
         let (arena, mut any) = (self.arena, false);
         let wanted = match which {
+            Drain::One { bytes, .. } if bytes > CACHED_MAX => return false,
+            Drain::One { bytes, retired } => return self.drain_one(heap, cached_need(bytes), retired, now),
             Drain::All => (1 << RINGS) - 1,
             Drain::Like(bytes) if bytes <= SMALL_MAX => 1 << class_of(bytes),
             Drain::Like(_) => LARGE_RINGS,
@@ -235,6 +248,28 @@ impl Caches {
             }
         }
         any
+    }
+
+    fn drain_one(&self, heap: &mut Heap, need: u64, retired: Epoch, now: impl Fn() -> Epoch) -> bool {
+        let made = self.made.load(Ordering::SeqCst);
+        // Another one each time: who has lost its blocks is left alone until it has new ones.
+        let first = self.drains.fetch_add(1, Ordering::Relaxed) % made.max(1);
+        self.all().cycle().skip(first as usize).take(made as usize).any(|cache| {
+            let Some((ring, size)) = cache.ring_for(need) else { return false };
+            if let Some(batch) = cache.depots.take(ring, size, retired) {
+                self.index.cached.release(batch.bytes());
+                heap.take_batch(&batch);
+                return true;
+            }
+            let mut any = false;
+            if cache.ring(ring).is_over(retired) {
+                cache.ring(ring).drain(self.arena, &now, |(id, addr, epoch)| {
+                    any = true;
+                    heap.free_cached(id, addr, epoch);
+                });
+            }
+            any
+        })
     }
 
     fn all_depots(&self) -> impl Iterator<Item = &Depots> {

@@ -92,6 +92,13 @@ impl Depots {
         self.stocked.load(Ordering::Acquire)
     }
 
+    /// A batch of blocks of `size` bytes that can be handed out now, if there is one and nobody is at the depot.
+    pub fn take(&self, ring: usize, size: u64, retired: Epoch) -> Option<Batch> {
+        let depot = if self.has(ring) { self.list[ring].try_lock()? } else { return None };
+        let mut depot = Open { depots: self, ring, depot };
+        depot.find(size, retired).and_then(|at| depot.remove(at))
+    }
+
     /// Everything out of one depot. The end of the process may have stopped the thread that has its lock, for good: then, or
     /// without patience where that thread does not run just now, the depot is left alone.
     pub fn empty(&self, ring: usize, patient: bool) -> Depot {

@@ -223,6 +223,12 @@ impl<'c, const CELLS: usize> Ring<'c, CELLS> {
         cell.id.load(Ordering::Relaxed)
     }
 
+    /// Whether its oldest block can be handed out once epochs up to `retired` are over, as far as another thread can tell.
+    pub fn is_over(self, retired: Epoch) -> bool {
+        self.len() > 0
+            && self.cell(self.ring.head.load(Ordering::Relaxed)).epoch.load(Ordering::Relaxed) <= retired
+    }
+
     /// Takes every block out, by whoever holds the heap's lock; cells that are being filled or emptied meanwhile may be missed.
     /// `now` tells the current epoch.
     pub fn drain<'a>(self, records: impl Records<'a>, now: impl Fn() -> Epoch, mut each: impl FnMut(Moved)) {

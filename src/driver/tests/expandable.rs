@@ -171,7 +171,7 @@ fn garbage_collection_gives_back_what_has_been_free_for_longest() {
     let kept = bench.used(30 * MIB);
     bench.free(old);
     bench.model().complete();
-    bench.fence.refresh(bench.fence.current());
+    bench.fence.inquire(bench.fence.current(), true);
     bench.used(70 * MIB);
     assert!(bench.reserved() <= 102 * MIB, "{} MiB", bench.reserved() / MIB);
     assert_eq!(bench.server.with_heap(|heap| heap.usage().allocated.current), 100 * MIB);

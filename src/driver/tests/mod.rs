@@ -1,5 +1,6 @@
 //! The ladder and the fence against the model.
 
+mod asking;
 mod expandable;
 mod members;
 mod random;

@@ -78,35 +78,6 @@ fn one_wait_serves_at_least_sixteen_reuses_while_there_is_slack() {
     assert!(bench.reserved() <= 40 * MIB, "{} MiB reserved", bench.reserved() / MIB);
 }
 
-/// A block of `fitting` MiB, freed while the device is `busy` or not, and idle regions of 300 and 100 MiB that are clean. 400
-/// MiB live, so it is far from the peak.
-fn with_a_larger_block(fitting: u64, busy: bool) -> (Bench, u64) {
-    let bench = Bench::new(1 << 30, 1 << 30);
-    bench.alloc(400 * MIB).unwrap();
-    let [fits, larger, largest] = [fitting, 100, 300].map(|size| bench.alloc(size * MIB).unwrap());
-    bench.free(larger);
-    bench.free(largest);
-    assert!(bench.fence.seal() && bench.fence.poll());
-    if busy {
-        bench.model().submit();
-    }
-    bench.free(fits);
-    (bench, fits)
-}
-
-#[test]
-fn a_request_that_makes_a_difference_is_asked_and_waited_for_before_it_cuts_a_larger_block() {
-    for busy in [false, true] {
-        let (bench, fits) = with_a_larger_block(40, busy);
-        assert_eq!(bench.alloc(40 * MIB), Ok(fits), "busy: {busy}");
-        assert_eq!(bench.fence.barriers(), u64::from(busy));
-        bench.check();
-        let (bench, fits) = with_a_larger_block(4, busy);
-        assert_ne!(bench.alloc(4 * MIB), Ok(fits), "busy: {busy}");
-        assert_eq!(bench.fence.barriers(), 0, "for so little");
-    }
-}
-
 #[test]
 fn pending_blocks_that_alone_fit_are_used_and_not_out_of_memory() {
     let bench = Bench::new(64 * MIB, 64 * MIB);

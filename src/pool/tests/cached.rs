@@ -30,6 +30,9 @@ pub enum Step {
     Drain {
         like: Option<u64>,
     },
+    DrainOne {
+        bytes: u64,
+    },
     /// The thread ends; the next thing that it does is another thread's first.
     End {
         thread: usize,
@@ -189,6 +192,7 @@ impl Run {
             Step::Seal => self.epoch += 1,
             Step::Retire { lag } => self.retired = self.retired.max((self.epoch - 1).saturating_sub(lag)),
             Step::Drain { like } => self.drain(like.map_or(Drain::All, Drain::Like)),
+            Step::DrainOne { bytes } => self.drain(Drain::One { bytes, retired: self.retired }),
             Step::End { thread } => {
                 if let Some(cache) = self.threads[thread % THREADS].take() {
                     cache.leave();
@@ -243,6 +247,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => Just(Step::Seal),
         3 => (0..3u64).prop_map(|lag| Step::Retire { lag }),
         1 => proptest::option::of(1..MIB).prop_map(|like| Step::Drain { like }),
+        1 => (1..2 * MIB).prop_map(|bytes| Step::DrainOne { bytes }),
         1 => (0..THREADS).prop_map(|thread| Step::End { thread }),
         1 => Just(Step::GiveBack),
     ]
@@ -298,7 +303,8 @@ fn long_runs_with_overflows_and_cleared_heaps_keep_every_invariant() {
                 roll if roll < 80 => Step::Free { thread: 2 + makers, which },
                 80..83 => Step::FreeAgain { which },
                 83..90 => Step::Seal,
-                90..97 => Step::Retire { lag: random(3) },
+                90..96 => Step::Retire { lag: random(3) },
+                96 => Step::DrainOne { bytes },
                 97 => Step::Drain { like: Some(bytes) },
                 98 => Step::End { thread: which },
                 _ if at % 40 == 39 => Step::Clear,

@@ -53,6 +53,42 @@ fn what_is_put_away_during_a_clearing_does_not_outlive_it() {
     assert_eq!(cache.pop(512, 512, OVER), Popped::Empty);
 }
 
+/// Who needs a block takes what one other thread has put by, and leaves the others theirs.
+#[test]
+fn a_drain_of_one_cache_takes_what_is_clean_from_one_thread() {
+    const BYTES: u64 = 100_352;
+    let drained = |run: &mut Run| {
+        let one = Drain::One { bytes: BYTES, retired: run.retired };
+        run.caches.drain(&mut run.heap, one, || run.epoch)
+    };
+    let popped =
+        |run: &mut Run, thread| matches!(run.cache(thread).pop(BYTES, BYTES, run.retired), Popped::Block(_));
+    let run = &mut Run::new();
+    for thread in 0..3 {
+        run.alloc(thread, BYTES);
+    }
+    (run.epoch, run.retired) = (5, 4);
+    for thread in 0..3 {
+        run.free(thread, 0);
+    }
+    assert!(!drained(run), "nothing is clean");
+    run.retired = 5;
+    assert!(drained(run));
+    assert_eq!((0..3).filter(|thread| popped(run, *thread)).count(), 2, "the others have theirs");
+    assert!(!drained(run), "and nothing is left");
+
+    // A depot of a thread is as good as its ring.
+    for _ in 0..8 {
+        run.alloc(0, BYTES);
+    }
+    for _ in 0..8 {
+        run.free(0, 0);
+    }
+    assert!(run.caches.vacate(run.cache(0), BYTES).is_none(), "there is room in the depot");
+    assert!(drained(run) && !drained(run));
+    assert!(run.caches.are_counted());
+}
+
 /// The cells of a ring whose blocks were drained make room for a batch, and are none themselves.
 #[test]
 fn what_comes_from_a_depot_is_never_nothing() {
@@ -179,9 +215,8 @@ fn threads_that_put_away_beside_drains_share_nothing_and_leave_nothing_behind() 
                     break;
                 }
                 let before = epoch.fetch_add(1, Ordering::SeqCst);
-                if turn % 8 == 0 {
-                    let like = SIZES[turn / 8 % SIZES.len()];
-                    caches.drain(&mut heap.lock(), Drain::Like(like), || epoch.load(Ordering::SeqCst));
+                if let Some(which) = drain_of_turn(turn, retired.load(Ordering::SeqCst)) {
+                    caches.drain(&mut heap.lock(), which, || epoch.load(Ordering::SeqCst));
                 }
                 retired.fetch_max(before.saturating_sub(2), Ordering::SeqCst);
                 std::thread::sleep(Duration::from_micros(50));
@@ -194,6 +229,16 @@ fn threads_that_put_away_beside_drains_share_nothing_and_leave_nothing_behind() 
     });
     assert!(refills.into_inner() > 0, "nothing came back from a depot");
     nothing_is_left_by_drains_of_each_kind(&mut heap.into_inner(), caches);
+}
+
+/// Of eight turns one takes what all threads have of a size, two what one has.
+fn drain_of_turn(turn: usize, retired: Epoch) -> Option<Drain> {
+    let bytes = SIZES[turn / 8 % SIZES.len()];
+    match turn % 8 {
+        0 => Some(Drain::Like(bytes)),
+        3 | 6 => Some(Drain::One { bytes, retired }),
+        _ => None,
+    }
 }
 
 fn nothing_is_left_by_drains_of_each_kind(heap: &mut Heap, caches: &Caches) {
