@@ -121,7 +121,7 @@ impl Caches {
         slot.get().map(|cache| &**cache)
     }
 
-    /// After a free of `size` bytes, at most [`CACHED_MAX`](super::CACHED_MAX), found no room in its ring: the oldest half of the
+    /// After a free of `size` bytes, at most [`CACHED_MAX`], found no room in its ring: the oldest half of the
     /// ring, or a batch of it, goes to the depot. What finds no room there is the caller's to bring to [`Heap::take_batch`]. By the cache's
     /// thread, without the heap's lock.
     pub fn relieve(&self, cache: &Cache, size: u64) -> Option<Batch> {
