@@ -162,7 +162,7 @@ step_pair() {
     done
 }
 
-# threads_of ALLOCATOR LIBRARY PROGRAM BACKEND PAIRS
+# threads_of ALLOCATOR LIBRARY PROGRAM BACKEND PAIRS: so many that sixteen threads take a tenth of a second, for pools and caches fill at first.
 threads_of() {
     local limit=40 kind count rate name=${1// /-}
     measure "$name" "$2" -- "$bin/$3" "$4" "$5" || return
@@ -173,10 +173,10 @@ threads_of() {
 step_threads() {
     header threads allocator frees threads million_pairs_per_s
     if there threads; then
-        threads_of gpucache "$library" threads runtime 1000000
+        threads_of gpucache "$library" threads runtime 4000000
         threads_of cudaMallocAsync "" threads async 300000
         threads_of cudaMalloc "" threads runtime 16384
-        threads_of "glibc malloc" "" threads malloc 2000000
+        threads_of "glibc malloc" "" threads malloc 8000000
     fi
     if there threads.torch; then threads_of PyTorch "" threads.torch torch 1000000; fi
 }
