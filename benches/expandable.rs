@@ -9,6 +9,7 @@
 #[path = "common/trace.rs"]
 mod trace;
 
+use gpucache::driver::pace::Pace;
 use gpucache::pool::{Claim, Fit, Heap, Index, Piece, Rules, SMALL_MAX};
 use trace::{MODES, Op, TRACES, parse};
 
@@ -34,7 +35,9 @@ struct Player {
     index: &'static Index,
     lag: u64,
     spacing: u64,
+    served: u64,
     since_wait: u64,
+    pace: Pace,
     waited: u64,
     frees: u64,
     live: u64,
@@ -55,7 +58,9 @@ impl Player {
             index,
             lag,
             spacing,
+            served: 0,
             since_wait: 0,
+            pace: Pace::default(),
             waited: 0,
             frees: 0,
             live: 0,
@@ -72,9 +77,12 @@ impl Player {
 
     fn alloc(&mut self, id: usize, bytes: u64) {
         let retired = self.completed().max(self.waited);
+        self.served += 1;
         self.since_wait += 1;
         let mut addr = None;
-        if self.since_wait >= self.spacing && bytes > SMALL_MAX {
+        let huge = || self.heap.is_huge(bytes) && self.pace.is_due_for_huge(self.served);
+        let due = self.since_wait >= self.spacing || (self.spacing != u64::MAX && huge());
+        if due && bytes > SMALL_MAX {
             addr = self.heap.alloc(bytes, bytes, Fit::Tight, retired);
             if addr.is_none() && retired < self.frees {
                 self.wait(self.frees);
@@ -92,6 +100,7 @@ impl Player {
     fn wait(&mut self, epoch: u64) {
         self.cost.waits += 1;
         self.since_wait = 0;
+        self.pace.waited(self.served);
         self.waited = self.waited.max(epoch);
     }
 

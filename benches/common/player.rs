@@ -153,7 +153,7 @@ impl Player {
     }
 
     fn wait_is_due(&self, need: u64) -> bool {
-        let large = || self.heap.makes_a_difference(need) && self.pace.is_due_for_large(self.served);
+        let large = || self.heap.is_huge(need) && self.pace.is_due_for_huge(self.served);
         self.since_wait >= self.spacing || (self.spacing != u64::MAX && large())
     }
 

@@ -33,7 +33,7 @@ pub struct Fence<G: Gpu> {
     gpu: G,
     gate: Gate,
     pub(super) epochs: Epochs<Mark>,
-    /// Held by the one thread that seals or asks; the others go on without. In cache lines of its own: threads that find it
+    /// Held by the one thread that seals or asks (`turns.rs`). In cache lines of its own: threads that find it
     /// taken only read it.
     pub(super) turn: Apart<Mutex<()>>,
     /// Questions that have failed so far.

@@ -37,11 +37,14 @@ impl<G: Gpu> Server<G> {
         }
     }
 
-    /// What the calling thread's cache has for a request now: it may have become clean.
+    /// What the calling thread's cache, or a depot, has for a request now: it may have become clean.
     pub(super) fn pop(&self, cache: Option<&Cache>, bytes: u64, rounded: u64) -> Popped {
-        match cache.filter(|_| rounded <= CACHED_MAX) {
-            Some(cache) => cache.pop(cached_need(rounded), bytes, self.fence.retired()),
-            None => Popped::Empty,
+        let Some(cache) = cache.filter(|_| rounded <= CACHED_MAX) else { return Popped::Empty };
+        let (need, retired) = (cached_need(rounded), self.fence.retired());
+        match cache.pop(need, bytes, retired) {
+            Popped::Block(address) => Popped::Block(address),
+            _ if self.caches.refill(cache, need, retired) => cache.pop(need, bytes, retired),
+            none => none,
         }
     }
 
@@ -130,6 +133,8 @@ impl<G: Gpu> Server<G> {
     /// Takes cached blocks back into the heap; false if there were none.
     pub(super) fn drain(&self, which: Drain) -> bool {
         let mut inner = self.locked();
+        // Else what is over and has not been noticed would wait behind what is younger.
+        self.catch_up(&mut inner);
         self.drain_locked(&mut inner.heap, which)
     }
 

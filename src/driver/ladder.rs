@@ -148,7 +148,8 @@ impl<G: Gpu> Server<G> {
             Popped::Empty => None,
         };
         let newest = self.locked().heap.newest_pending().max(waiting).unwrap_or(0);
-        self.fence.inquire(newest, true);
+        // What caches and depots hold may be older than all that, sealed, and done with.
+        self.fence.inquire(newest.max(self.fence.newest_sealed()), true);
         if let Some(address) = search() {
             return Ok(address);
         }
@@ -291,9 +292,11 @@ impl<G: Gpu> Server<G> {
             return false;
         }
         let mut inner = self.locked();
-        let served = self.served(&inner);
-        inner.pace.waited(served);
-        inner.counts.barrier += u64::from(!done);
+        if !done {
+            let served = self.served(&inner);
+            inner.pace.waited(served);
+            inner.counts.barrier += 1;
+        }
         self.catch_up(&mut inner);
         drop(inner);
         if !done {

@@ -2,7 +2,7 @@
 //!
 //! A larger clean block is not cut before pending memory has been looked at, because cutting costs the next large request
 //! its block; and an idle region not before a trade has been thought of (`trade.rs`). How much looking is worth its time
-//! depends on how long ago the last look was: everything here is bounded by the requests served since.
+//! depends on how long ago the last look was, and on whether the request is huge.
 
 use super::Gpu;
 use super::inner::Inner;
@@ -60,10 +60,10 @@ impl<G: Gpu> Server<G> {
         let mut known = Some(fits);
         if let Some(newest) = inner.heap.newest_pending() {
             // A range is there to waste nothing, and what is cut in it must be moved together again. Where nothing serves the
-            // request, the ladder would ask as its first step. And few are so large that it makes a difference what they cut.
+            // request, the ladder would ask as its first step. And few are huge.
             let seal = self.has_range()
                 || fits.is_none()
-                || inner.heap.makes_a_difference(need)
+                || inner.heap.is_huge(need)
                 || inner.due(SERVED_PER_QUESTION, |inner| &mut inner.served_at_question);
             if seal || self.fence.has_outstanding() {
                 let before = inner.seen_retired;
@@ -113,7 +113,7 @@ impl<G: Gpu> Server<G> {
     }
 
     /// What to wait for before a larger clean block is cut, if that is due. Where the GPU lags behind, cutting costs the next
-    /// large request its block, and a program up to three times its memory; a wait this rare costs it nothing.
+    /// large request its block, and a program up to three times its memory; what waits cost is the business of [`Pace`](super::pace::Pace).
     fn wait_due(&self, inner: &mut Inner, need: u64) -> Option<Epoch> {
         let newest = inner.heap.newest_pending()?;
         // A driver without context-wide events seals nothing; waiting for all is what it can do.
@@ -121,10 +121,9 @@ impl<G: Gpu> Server<G> {
             0 => newest,
             sealed => sealed,
         };
-        let paced = |served| {
-            inner.pace.is_due(served)
-                || inner.heap.makes_a_difference(need) && inner.pace.is_due_for_large(served)
-        };
+        // That driver's wait is the host's: no more of these than others.
+        let huge = inner.heap.is_huge(need) && self.fence.gpu().has_context_events();
+        let paced = |served| inner.pace.is_due(served) || huge && inner.pace.is_due_for_huge(served);
         let due = epoch > self.fence.retired() && paced(self.served(inner)) && !self.fence.gate().capturing();
         (due && inner.heap.epoch_needed(need).is_some()).then_some(epoch)
     }

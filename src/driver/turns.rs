@@ -1,4 +1,4 @@
-//! Who seals epochs and asks about them: one thread at a time, while the others go on without, or wait a moment for what it finds
+//! Who seals epochs and asks about them: one thread at a time. The others go on without, or wait a moment for what that one finds
 //! out.
 
 use super::Gpu;
@@ -23,18 +23,17 @@ impl<G: Gpu> Fence<G> {
     }
 
     /// Finds out whether `wanted` is over, as far as can be known without waiting for the GPU; with `seal` it is sealed for that if
-    /// it has to be. While other threads are in the way, waits a moment for what they find out, which takes each less than a
-    /// microsecond: who went on without would meet them at the heap's lock, for longer. False if so many were in the way that
-    /// nothing is known.
+    /// it has to be. While other threads are in the way, waits a moment for what they find out, which mostly takes each less than a
+    /// microsecond: who went on without would meet them at the heap's lock, for longer. False if they were in the way for too long
+    /// for anything to be known.
     pub fn inquire(&self, wanted: Epoch, seal: bool) -> bool {
         for _ in 0..TURNS {
             if self.retired() >= wanted || !(seal || self.has_outstanding()) {
                 return true;
             }
             if let Some(_turn) = self.turn.try_lock() {
-                if self.has_outstanding() {
-                    self.poll_in_turn();
-                }
+                // A few at a time, as long as any is done.
+                while self.has_outstanding() && self.retired() < wanted && self.poll_in_turn() {}
                 let sealed = self.epochs.newest_sealed().max(self.retired());
                 if seal && sealed < wanted && self.seal_in_turn() {
                     self.poll_in_turn(); // of an idle device it is done at once

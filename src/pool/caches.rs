@@ -34,15 +34,15 @@ fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Which caches to drain.
+/// What to take back from caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drain {
     /// Blocks like those that a request of so many bytes is served with: of its class, or all above the classes.
     Like(u64),
     /// Everything.
     All,
-    /// Of one cache only blocks like those that a request of so many bytes is served with: of the first that has any for which
-    /// epochs up to this one suffice. None are for a request that caches have nothing for.
+    /// Blocks like those that a request of so many bytes is served with, of one cache: one that has some which can be handed out
+    /// now. Nothing for requests that no cache serves.
     One {
         /// Bytes of the request.
         bytes: u64,
@@ -252,7 +252,7 @@ impl Caches {
 
     fn drain_one(&self, heap: &mut Heap, need: u64, retired: Epoch, now: impl Fn() -> Epoch) -> bool {
         let made = self.made.load(Ordering::SeqCst);
-        // Another one each time: who has lost its blocks is left alone until it has new ones.
+        // Begins with another one each time, lest it is always the first that loses its blocks.
         let first = self.drains.fetch_add(1, Ordering::Relaxed) % made.max(1);
         self.all().cycle().skip(first as usize).take(made as usize).any(|cache| {
             let Some((ring, size)) = cache.ring_for(need) else { return false };
@@ -264,7 +264,7 @@ impl Caches {
             let mut any = false;
             if cache.ring(ring).is_over(retired) {
                 cache.ring(ring).drain(self.arena, &now, |(id, addr, epoch)| {
-                    any = true;
+                    any |= epoch <= retired;
                     heap.free_cached(id, addr, epoch);
                 });
             }

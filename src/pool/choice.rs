@@ -16,9 +16,9 @@ const CLOSE: u64 = 4;
 /// A request pins no region that is more than so many times as large, if a smaller one serves.
 const LARGEST: u64 = 256;
 
-/// The smallest request that makes a difference to how much is reserved, in bytes and as a part of that.
-const LARGE: u64 = 16 << 20;
-const LARGE_SHARE: u64 = 64;
+/// The smallest huge request, in bytes, and as a part of what is reserved.
+const HUGE: u64 = 16 << 20;
+const HUGE_SHARE: u64 = 64;
 
 /// Bytes from which on a block is no tight fit.
 pub(super) fn tight(need: u64) -> u64 {
@@ -60,11 +60,11 @@ impl Fits {
 }
 
 impl Heap {
-    /// Whether a request of `need` bytes makes a difference to how much is reserved. Few do, and so for these questions,
-    /// waits and trades are worth their time.
+    /// Whether a request of `need` bytes is huge: so large that what it is cut from makes a difference to how much is reserved.
+    /// Few are, so for these questions, waits and trades are worth their time.
     #[inline]
-    pub fn makes_a_difference(&self, need: u64) -> bool {
-        need >= LARGE && need >= self.gauges.reserved.current / LARGE_SHARE
+    pub fn is_huge(&self, need: u64) -> bool {
+        need >= HUGE && need >= self.gauges.reserved.current / HUGE_SHARE
     }
 
     /// The clean blocks of the best fit for a request of `need` bytes above the slabs' sizes, a multiple of 512; everything that

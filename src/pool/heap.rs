@@ -37,8 +37,8 @@ impl Default for Rules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
     /// A clean object of an existing slab, or a clean block at most an eighth larger than asked: keeps larger blocks whole
-    /// while the caller has other means. Waiting for pending memory when this finds nothing, at most once in 16
-    /// allocations, before [`Fit::Any`] cuts a larger block, keeps a program whose GPU lags near the memory of one whose
+    /// while the caller has other means. Waiting for pending memory when this finds nothing, now and
+    /// then, before [`Fit::Any`] cuts a larger block, keeps a program whose GPU lags near the memory of one whose
     /// GPU does not (`benches/NOTES.md`).
     Tight,
     /// The same, or any clean block of a region in which something else is: leaves idle regions whole, for

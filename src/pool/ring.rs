@@ -225,8 +225,11 @@ impl<'c, const CELLS: usize> Ring<'c, CELLS> {
 
     /// Whether its oldest block can be handed out once epochs up to `retired` are over, as far as another thread can tell.
     pub fn is_over(self, retired: Epoch) -> bool {
-        self.len() > 0
-            && self.cell(self.ring.head.load(Ordering::Relaxed)).epoch.load(Ordering::Relaxed) <= retired
+        let [tail, head, drained] =
+            [&self.ring.tail, &self.ring.head, &self.ring.drained].map(|at| at.load(Ordering::Relaxed));
+        // Cells before `drained` have lost their blocks.
+        let left = tail.wrapping_sub(head).min(tail.wrapping_sub(drained));
+        left > 0 && self.cell(tail.wrapping_sub(left)).epoch.load(Ordering::Relaxed) <= retired
     }
 
     /// Takes every block out, by whoever holds the heap's lock; cells that are being filled or emptied meanwhile may be missed.

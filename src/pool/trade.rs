@@ -81,7 +81,7 @@ impl Heap {
     pub fn may_trade(&self, need: u64, purse: &Purse) -> bool {
         let (reserved, allocated) = (self.gauges.reserved, self.gauges.allocated);
         let near_peak = allocated.current.saturating_add(need) / NEAR_PEAK >= allocated.peak / 100;
-        self.makes_a_difference(need)
+        self.is_huge(need)
             && near_peak
             && self.gauges.idle >= need
             && purse.has_any(reserved.peak, self.clock)

@@ -32,11 +32,14 @@ fn with_a_larger_block(fitting: u64, busy: bool) -> (Bench, u64) {
         bench.model().submit();
     }
     bench.free(fits);
+    if busy {
+        assert!(bench.fence.seal(), "so that there is something to wait for");
+    }
     (bench, fits)
 }
 
 #[test]
-fn a_request_that_makes_a_difference_is_asked_and_waited_for_before_it_cuts_a_larger_block() {
+fn a_huge_request_asks_and_waits_before_it_cuts_a_larger_block() {
     for busy in [false, true] {
         let (bench, fits) = with_a_larger_block(40, busy);
         assert_eq!(bench.alloc(40 * MIB), Ok(fits), "busy: {busy}");
@@ -46,4 +49,91 @@ fn a_request_that_makes_a_difference_is_asked_and_waited_for_before_it_cuts_a_la
         assert_ne!(bench.alloc(4 * MIB), Ok(fits), "busy: {busy}");
         assert_eq!(bench.fence.barriers(), 0, "for so little");
     }
+}
+
+/// At the cap, half of the blocks in a cache: the GPU is done with them, their epoch is sealed, and nobody has asked. A capture
+/// has begun.
+#[test]
+fn what_is_done_and_only_in_caches_serves_a_request_of_another_size() {
+    for (other, capture) in [(false, false), (true, false), (false, true), (true, true)] {
+        let bench = Bench::new(20 * MIB, 20 * MIB);
+        let blocks: Vec<u64> = (0..40).map(|_| bench.alloc(MIB / 2).unwrap()).collect();
+        bench.model().submit();
+        let free = || blocks.iter().step_by(2).for_each(|block| bench.free(*block));
+        if other {
+            std::thread::scope(|scope| scope.spawn(free).join().unwrap());
+        } else {
+            free();
+        }
+        bench.fence.seal();
+        bench.model().complete();
+        if capture {
+            let beginning = bench.fence.gate().begin();
+            bench.model().state.lock().capturing = true;
+            beginning.succeeded();
+        }
+        assert!(bench.alloc(MIB / 2 - 65_536).is_ok(), "another thread: {other}, a capture: {capture}");
+        assert_eq!(bench.fence.barriers(), 0, "another thread: {other}, a capture: {capture}");
+    }
+}
+
+#[test]
+fn whoever_asks_finds_out_all_that_is_done() {
+    let bench = Bench::new(1 << 30, 1 << 30);
+    let epochs: Vec<u64> = (0..10)
+        .map(|at| {
+            bench.model().submit();
+            let epoch = bench.fence.current();
+            assert!(bench.fence.seal());
+            if at == 5 {
+                bench.model().complete();
+            }
+            epoch
+        })
+        .collect();
+    assert!(bench.fence.inquire(epochs[4], true));
+    assert!(bench.fence.retired() >= epochs[4], "{} of {epochs:?}", bench.fence.retired());
+    assert!(bench.fence.inquire(epochs[9], true));
+    assert_eq!(bench.fence.retired(), epochs[5]);
+}
+
+/// The wait of a driver without context-wide events holds the host up.
+#[test]
+fn huge_requests_make_an_old_driver_wait_no_more_often_than_others() {
+    let waits = |context_events| {
+        let bench = Bench::with(Model::new(4 << 30, context_events), 4 << 30, Tuning::default());
+        bench.alloc(400 * MIB).unwrap();
+        let larger: Vec<u64> = (0..4).map(|_| bench.alloc(300 * MIB).unwrap()).collect();
+        for block in larger {
+            bench.free(block);
+        }
+        assert!(bench.fence.complete_all());
+        let before = bench.fence.barriers();
+        let mut block = bench.alloc(40 * MIB).unwrap();
+        for _ in 0..64 {
+            bench.model().submit();
+            bench.free(block);
+            block = bench.alloc(40 * MIB).unwrap();
+        }
+        bench.fence.barriers() - before
+    };
+    let [old, new] = [false, true].map(waits);
+    assert!(old <= 64 / 16, "{old} in 64 requests");
+    assert!(new > 64 / 16, "{new} in 64 requests: there is nothing that an old driver could do more often");
+}
+
+#[test]
+fn a_wait_for_what_is_over_is_none() {
+    let bench = Bench::new(1 << 30, 1 << 30);
+    let block = bench.alloc(MIB).unwrap();
+    bench.free(block);
+    assert!(bench.fence.seal() && bench.fence.poll());
+    let due = || {
+        let inner = bench.server.locked();
+        let served = bench.server.served(&inner);
+        (served..served + 1000).find(|served| inner.pace.is_due_for_huge(*served))
+    };
+    let before = due();
+    assert!((0..100).all(|_| bench.server.wait_until(bench.fence.retired())));
+    assert_eq!(due(), before);
 }

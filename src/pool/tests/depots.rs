@@ -81,12 +81,55 @@ fn a_drain_of_one_cache_takes_what_is_clean_from_one_thread() {
     for _ in 0..8 {
         run.alloc(0, BYTES);
     }
+    run.epoch = 7;
     for _ in 0..8 {
         run.free(0, 0);
     }
     assert!(run.caches.vacate(run.cache(0), BYTES).is_none(), "there is room in the depot");
+    assert!(!drained(run), "nothing is clean");
+    run.retired = 7;
     assert!(drained(run) && !drained(run));
     assert!(run.caches.are_counted());
+}
+
+/// A cell that has lost its block says nothing about the ring's oldest one.
+#[test]
+fn a_drain_of_one_cache_looks_past_what_was_drained() {
+    const BYTES: u64 = 100_352;
+    let run = &mut Run::new();
+    for thread in [0, 0, 1] {
+        run.alloc(thread, BYTES);
+    }
+    run.free(0, 0);
+    run.drain(Drain::Like(BYTES));
+    for (thread, epoch) in [(0, 9), (1, 3)] {
+        run.epoch = epoch;
+        run.free(thread, 0);
+    }
+    (run.epoch, run.retired) = (9, 5);
+    let one = Drain::One { bytes: BYTES, retired: 5 };
+    assert!(run.caches.drain(&mut run.heap, one, || 9), "the second thread's is clean");
+    assert_eq!(run.cache(1).pop(BYTES, BYTES, 9), Popped::Empty);
+    assert!(matches!(run.cache(0).pop(BYTES, BYTES, 9), Popped::Block(_)), "and the first one's is not");
+}
+
+#[test]
+fn drains_of_one_cache_take_turns() {
+    const BYTES: u64 = 100_352;
+    let run = &mut Run::new();
+    for _ in 0..3 {
+        run.alloc(0, BYTES);
+    }
+    (run.epoch, run.retired) = (5, 5);
+    run.free(0, 0);
+    run.free(1, 0);
+    let one = Drain::One { bytes: BYTES, retired: 5 };
+    assert!(run.caches.drain(&mut run.heap, one, || 5));
+    assert_eq!(run.cache(0).pop(BYTES, BYTES, 5), Popped::Empty, "the first has lost its block");
+    run.free(0, 0);
+    assert!(run.caches.drain(&mut run.heap, one, || 5));
+    assert_eq!(run.cache(1).pop(BYTES, BYTES, 5), Popped::Empty, "then the second");
+    assert!(matches!(run.cache(0).pop(BYTES, BYTES, 5), Popped::Block(_)));
 }
 
 /// The cells of a ring whose blocks were drained make room for a batch, and are none themselves.

@@ -154,3 +154,11 @@ fn trades_are_paid_for_with_what_requests_have_earned() {
     serve(&mut heap, 1_000_000);
     assert_eq!(trades(&heap), 2, "saving has an end");
 }
+
+#[test]
+fn a_huge_request_is_so_both_by_its_bytes_and_by_its_share() {
+    let (mut heap, _) = super::heap();
+    assert!(!heap.is_huge(16 * MIB - 512) && heap.is_huge(16 * MIB));
+    assert!(heap.add_region(FIRST, 2048 * MIB));
+    assert!(!heap.is_huge(32 * MIB - 512) && heap.is_huge(32 * MIB));
+}
