@@ -78,6 +78,28 @@ fn what_is_done_and_only_in_caches_serves_a_request_of_another_size() {
 }
 
 #[test]
+fn a_miss_takes_what_one_thread_has_put_by_and_leaves_the_others_theirs() {
+    let bench = Bench::new(20 * MIB, 20 * MIB);
+    let blocks: Vec<u64> = (0..40).map(|_| bench.alloc(MIB / 2).unwrap()).collect();
+    let both = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        for part in blocks[..16].chunks(8) {
+            let (bench, both) = (&bench, &both);
+            scope.spawn(move || {
+                for block in part {
+                    bench.free(*block);
+                }
+                both.wait();
+            });
+        }
+    });
+    assert!(bench.fence.inquire(bench.fence.current(), true));
+    assert_eq!(bench.server.with_heap(|heap| heap.usage().clean), 0, "all of it is in caches");
+    assert!(blocks[..16].contains(&bench.alloc(MIB / 2).unwrap()));
+    assert_eq!(bench.server.with_heap(|heap| heap.usage().clean), 7 * MIB / 2);
+}
+
+#[test]
 fn whoever_asks_finds_out_all_that_is_done() {
     let bench = Bench::new(1 << 30, 1 << 30);
     let epochs: Vec<u64> = (0..10)
