@@ -15,6 +15,16 @@ fn nothing_is_live(run: &Outcome, devices: u64) {
 }
 
 #[test]
+fn what_an_ending_context_leaves_is_anothers_at_once() {
+    for conf in ["", "expandable_segments:True"] {
+        let run = same_with_and_without(&Program::new("ends_beside").conf(conf));
+        run.ok();
+        assert_eq!(run.stdout, "0 bytes missing\n", "{run}");
+        nothing_is_live(&run, 1);
+    }
+}
+
+#[test]
 fn contexts_end_while_other_threads_free() {
     for way in ["reset", "release", "create"] {
         for devices in [1, 2, 8] {

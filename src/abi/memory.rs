@@ -225,8 +225,12 @@ pub unsafe fn counted_on(
     kind: ExternalKind,
     call: impl FnMut() -> CuResult,
 ) -> CuResult {
-    // SAFETY: written by the successful call.
-    counted_as(books, bytes, kind, call, || unsafe { *address })
+    counted_as(books, bytes, kind, call, || {
+        // SAFETY: written by the successful call.
+        let address = unsafe { *address };
+        contexts::await_end_at(address);
+        address
+    })
 }
 
 /// Makes an allocation of any kind outside the pool by `call`, and charges it under the `key` that its end will name.

@@ -338,6 +338,14 @@ pub fn write_down(key: u64, entry: Entry) {
     }
 }
 
+/// The driver may hand out at once what a context leaves that another thread is just ending: before that one's pool is gone, a free
+/// of the address would find it there. Waits for that, though not for ever.
+pub fn await_end_at(address: u64) {
+    if index().owner_of(address).is_some() {
+        fence().into_iter().for_each(Fence::await_calm);
+    }
+}
+
 /// Takes an allocation that is gone off its device's account.
 pub fn give_up(entry: Entry) {
     if let Some(books) = books(entry.device) {
