@@ -225,20 +225,22 @@ impl<'c, const CELLS: usize> Ring<'c, CELLS> {
 
     /// Whether its oldest block can be handed out once epochs up to `retired` are over, as far as another thread can tell.
     pub fn is_over(self, retired: Epoch) -> bool {
-        let [tail, head, drained] =
-            [&self.ring.tail, &self.ring.head, &self.ring.drained].map(|at| at.load(Ordering::Relaxed));
-        // Cells before `drained` have lost their blocks.
-        let left = tail.wrapping_sub(head).min(tail.wrapping_sub(drained));
+        let (tail, left) = self.undrained();
         left > 0 && self.cell(tail.wrapping_sub(left)).epoch.load(Ordering::Relaxed) <= retired
+    }
+
+    /// Where the ring ends, and how many cells before that may still have their blocks, as far as another thread can tell.
+    fn undrained(self) -> (u32, u32) {
+        let tail = self.ring.tail.load(Ordering::Acquire);
+        let used = tail.wrapping_sub(self.ring.head.load(Ordering::Acquire)).min(self.ring.mask + 1);
+        // What an earlier drain has seen is not looked at again: its blocks are gone, though the cells stay.
+        (tail, used.min(tail.wrapping_sub(self.ring.drained.load(Ordering::Relaxed))))
     }
 
     /// Takes every block out, by whoever holds the heap's lock; cells that are being filled or emptied meanwhile may be missed.
     /// `now` tells the current epoch.
     pub fn drain<'a>(self, records: impl Records<'a>, now: impl Fn() -> Epoch, mut each: impl FnMut(Moved)) {
-        let tail = self.ring.tail.load(Ordering::Acquire);
-        let used = tail.wrapping_sub(self.ring.head.load(Ordering::Acquire)).min(self.ring.mask + 1);
-        // What an earlier drain has seen is not looked at again: its blocks are gone, though the cells stay.
-        let used = used.min(tail.wrapping_sub(self.ring.drained.load(Ordering::Relaxed)));
+        let (tail, used) = self.undrained();
         self.ring.drained.store(tail, Ordering::Relaxed);
         for back in (1..=used).rev() {
             let at = tail.wrapping_sub(back);

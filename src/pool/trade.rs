@@ -6,7 +6,7 @@
 //! driver calls, of which one would wait for the device. So trades are few:
 //!
 //! - only while the program is near its peak, because elsewhere the rests fit below the mark anyway;
-//! - only for requests that make a difference;
+//! - only for huge requests, which make a difference;
 //! - only if one region given back suffices;
 //! - only when the device is done with what it has to do, which may be waited for, with a bound and at a price;
 //! - and no more than the [`Purse`] has: what the calls cost, shared among all requests, is some 40 ns each.
