@@ -5,8 +5,10 @@
 //! lies beyond. The window with the fewest bytes to map is taken, for mapping costs by the handle; among equals the
 //! lowest, so that gaps are filled before the region grows.
 //!
-//! **What.** Handles that are mapped nowhere; then wholly free pieces with which the GPU is done, the highest first, so that
-//! the region's end comes down again; then new handles. How many pieces are taken the caller says, by how much may be new.
+//! **What.** Handles that are mapped nowhere; then wholly free pieces with which the GPU is done; then new handles. How many
+//! pieces are taken the caller says, by how much may be new. First those of blocks that are whole pages but for little: what
+//! is left of the others, less than a page at either end, would serve nothing much. Among equals the highest, so that the
+//! region's end comes down again.
 //!
 //! **How large.** The driver's cost is by the handle, and a piece with one live byte in it can be moved nowhere. So a new handle is
 //! 2 MiB in a small range and for a small request, and grows with both up to 16 MiB: what is mapped for one large request
@@ -16,7 +18,7 @@ use super::Epoch;
 use super::heap::Heap;
 use super::range::Piece;
 use super::record::{Id, NONE, State};
-use super::region::PAGE;
+use super::region::{PAGE, whole_pages};
 
 /// A new handle is this part of what the range holds, or that of what is to be mapped if this is more, and no larger than the
 /// limits: a part of what the range holds again, for programs that cut one large block into many and free every other one.
@@ -211,18 +213,25 @@ impl Heap {
         plan
     }
 
-    /// The wholly free pieces that the GPU is done with, outside `spared`; the highest first.
+    /// The wholly free pieces that the GPU is done with, outside `spared`; those first whose block is whole pages but for
+    /// least, then the highest.
     fn candidates(&self, completed: Epoch, spared: (u64, u64)) -> Vec<Candidate> {
         let Some(range) = &self.range else { return Vec::new() };
         let done = |addr: u64, size: u64| {
             let (first, end) = range.pages(addr, size);
             range.used[first..end].iter().all(|epoch| *epoch <= completed)
         };
-        let pieces = range.pieces.iter().rev().map(|(&addr, &(size, _))| Candidate { addr, size });
-        pieces
-            .filter(|one| one.addr >= spared.1 || one.addr + one.size <= spared.0)
-            .filter(|one| self.clean_cover(one.addr, one.size).is_some() && done(one.addr, one.size))
-            .collect()
+        let pieces = range.pieces.iter().rev().map(|(&addr, &(size, _))| (addr, size));
+        let mut free: Vec<_> = pieces
+            .filter(|(addr, size)| *addr >= spared.1 || addr + size <= spared.0)
+            .filter_map(|(addr, size)| {
+                let block = self.arena.get(self.clean_cover(addr, size).filter(|_| done(addr, size))?);
+                let (start, end) = (block.addr(), block.end());
+                Some((end - start - whole_pages(start, end) * PAGE, Candidate { addr, size }))
+            })
+            .collect();
+        free.sort_by_key(|(broken, _)| *broken);
+        free.into_iter().map(|(_, one)| one).collect()
     }
 
     /// The best window for `need` bytes.
