@@ -6,7 +6,7 @@
 use super::server::Server;
 use super::{CuResult, Gpu};
 use crate::pool::local::Thread;
-use crate::pool::{CACHED_MAX, Cache, Drain, Kept, Popped, SMALL_MAX, cached_need};
+use crate::pool::{CACHED_MAX, Cache, Drain, Kept, Popped, cached_need};
 
 impl<G: Gpu> Server<G> {
     /// The calling thread's cache of this pool.
@@ -70,13 +70,7 @@ impl<G: Gpu> Server<G> {
             && (round || self.fence.has_outstanding())
             && cache.may_poll()
         {
-            // Further small blocks cost less than to wait for another thread that asks.
-            let answered = if round || need > SMALL_MAX {
-                self.fence.inquire(epoch, round)
-            } else {
-                self.fence.poll();
-                true
-            };
+            let answered = self.fence.inquire(epoch, round);
             match again() {
                 Ok(address) => return Some(address),
                 Err(other) => popped = other,

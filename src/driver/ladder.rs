@@ -34,7 +34,7 @@ const CLOSE_MISSES: u32 = 4;
 const ROTATION_BYTES: u64 = 32 << 20;
 const ROTATION_SHARE: u64 = 32;
 /// And for each further thread: what all of them free until an epoch is over must not be waited for by any.
-const ROTATION_PER_THREAD: u64 = 8 << 20;
+const ROTATION_PER_THREAD: u64 = 16 << 20;
 
 /// How to serve a request that no clean memory serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
