@@ -1,5 +1,5 @@
 // The allocators that the GPU benchmarks compare, behind one pair of functions. Which ones a program has depends on how
-// it was built: cudaMalloc, cudaMallocAsync and malloc always; PyTorch's caching allocator with -DWITH_TORCH, RMM's pool
+// it was built: cudaMalloc, cudaMallocAsync, malloc and one that does nothing always; PyTorch's caching allocator with -DWITH_TORCH, RMM's pool
 // with -DWITH_RMM, and without either cuMemAlloc, for which the program needs libcuda to link with. The library under
 // test is no backend: it is preloaded under `runtime` or `driver`.
 #pragma once
@@ -19,7 +19,10 @@
 #endif
 #include <cuda_runtime_api.h>
 
+#include <malloc.h>
+
 #include <chrono>
+#include <climits>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -123,6 +126,36 @@ inline void free(void *block, std::size_t)
 }
 } // namespace malloc_backend
 
+namespace whole_backend {
+// malloc with no limit, which keeps what it has and asks the operating system for much at once: what a general allocator needs for
+// these sizes, of host memory that nobody touches.
+inline void open()
+{
+    if (!mallopt(M_MMAP_MAX, 0) || !mallopt(M_TRIM_THRESHOLD, INT_MAX) || !mallopt(M_TOP_PAD, 256 << 20)) {
+        std::fprintf(stderr, "mallopt refuses\n");
+        std::exit(3);
+    }
+}
+inline void *alloc(std::size_t bytes)
+{
+    void *block = std::malloc(bytes);
+    MUST(block ? 0 : 2);
+    return block;
+}
+} // namespace whole_backend
+
+namespace nothing_backend {
+// No allocator: what the player itself takes, its clock and calls by pointers.
+inline void *alloc(std::size_t)
+{
+    static char block;
+    return &block;
+}
+inline void free(void *, std::size_t)
+{
+}
+} // namespace nothing_backend
+
 #ifdef WITH_TORCH
 namespace torch_backend {
 inline void open()
@@ -177,6 +210,8 @@ inline const Backend *find_backend(const char *name)
         {"runtime", no_setup, runtime_backend::alloc, runtime_backend::free, unknown_calls},
         {"async", async_backend::open, async_backend::alloc, async_backend::free, unknown_calls},
         {"malloc", no_setup, malloc_backend::alloc, malloc_backend::free, unknown_calls},
+        {"whole", whole_backend::open, whole_backend::alloc, malloc_backend::free, unknown_calls},
+        {"nothing", no_setup, nothing_backend::alloc, nothing_backend::free, unknown_calls},
 #ifdef WITH_DRIVER
         {"driver", no_setup, driver_backend::alloc, driver_backend::free, unknown_calls},
 #endif

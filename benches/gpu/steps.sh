@@ -94,19 +94,22 @@ expandable() { ! grep -qs 'expandable_segments.*not supported' "$logs/$step.$1.e
 EXPANDABLE=GPUCACHE_CONF=expandable_segments:True
 TORCH_EXPANDABLE=PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 
-# replayed TRACE ALLOCATOR NAME: the row of a finished run. Where NVML was not to be had and the library was preloaded, its own
+# replayed TRACE ALLOCATOR NAME [yardstick]: the row of a finished run. Where NVML was not to be had and the library was preloaded, its own
 # report must say what it took: cudaMemGetInfo tells the pool's view.
 replayed() {
-    local name=$3 live driver source calls
+    local name=$3 live driver source calls ratio
     live=$(value "$name" live) driver=$(value "$name" driver) source=$(value "$name" driver 3) calls=$(value "$name" calls)
     if [ -e "$reports/$step.$name.json" ] && [ "$source" != nvml ]; then
         driver=$(($(figure "$name" driver_mib) << 20)) source=report
     fi
+    ratio=$(calc "$driver / $live" %.3f)
+    # Host memory, or none.
+    [ -z "${4-}" ] || ratio=- source=-
     [ "$2" != cudaMalloc ] || calls=$(awk 'END { print 4 * n } $1 == "a" { n++ }' "$bin/$1")
     row replay "$1" "$2" "$(calc "$(value "$name" alloc 2) + $(value "$name" free 2)" %.0f)" \
         "$(value "$name" alloc 3)" "$(value "$name" alloc 4)" "$(value "$name" alloc 5)" \
         "$(value "$name" free 3)" "$(value "$name" free 4)" "$(value "$name" free 5)" \
-        "$(calc "$driver / $live" %.3f)" "$source" "${calls/#-1/-}" "$(value "$name" clock)" \
+        "$ratio" "$source" "${calls/#-1/-}" "$(value "$name" clock)" \
         "$(of_still 3)" "$(of_still 4)" "$(of_still 5)"
 }
 # Of the row's pairs for which the pool neither took nor gave memory, as far as that can be told.
@@ -133,6 +136,8 @@ replay() {
     if there replay; then
         measure async "" -- "$bin/replay" "$bin/$trace" async && replayed "$trace" cudaMallocAsync async
         measure cuda "" -- "$bin/replay" "$bin/$trace" runtime && replayed "$trace" cudaMalloc cuda
+        measure malloc "" -- "$bin/replay" "$bin/$trace" whole && replayed "$trace" "glibc malloc" malloc yardstick
+        measure nothing "" -- "$bin/replay" "$bin/$trace" nothing && replayed "$trace" nothing nothing yardstick
     fi
     if there replay.rmm; then
         measure rmm "" -- "$bin/replay.rmm" "$bin/$trace" rmm && replayed "$trace" "RMM pool" rmm
