@@ -17,7 +17,7 @@
 use super::Epoch;
 use super::heap::Heap;
 use super::range::Piece;
-use super::record::{Id, NONE, State};
+use super::record::{Id, NONE, Record, State};
 use super::region::{PAGE, whole_pages};
 
 /// A new handle is this part of what the range holds, or that of what is to be mapped if this is more, and no larger than the
@@ -56,6 +56,13 @@ struct Room {
     open: bool,
 }
 
+impl Room {
+    /// Whether all that must be mapped lies beyond the region's end, where pieces of any size fit.
+    fn is_beyond(&self) -> bool {
+        self.open && self.parts.len() == 1
+    }
+}
+
 /// A block of a run of free memory and gaps.
 #[derive(Clone, Copy)]
 struct Link {
@@ -76,22 +83,26 @@ impl Heap {
     /// more than `fresh`. Its pieces are out of the heap: [`attach`](Heap::attach) them or [`abandon`](Heap::abandon) it.
     pub fn plan(&mut self, need: u64, fresh: u64, completed: Epoch) -> Option<Plan> {
         let room = self.room(need)?;
-        let open = room.open;
         let plan = self.fill_room(&room, fresh, completed);
-        if open || plan.fresh() <= fresh {
+        if room.is_beyond() || plan.fresh() <= fresh {
             return Some(plan);
         }
         // Not every piece fits into a gap. Anything fits at the end.
+        let least = plan.fresh();
         self.abandon(plan);
-        let room = self.room_at_end(need).or_else(|| self.room(need))?;
+        if let Some(beyond) = self.room_beyond(need, self.tail()) {
+            let plan = self.fill_room(&beyond, fresh, completed);
+            if plan.fresh() < least {
+                return Some(plan);
+            }
+            self.abandon(plan);
+        }
         Some(self.fill_room(&room, fresh, completed))
     }
 
     /// The same, without counting on any free block that another thread could take meanwhile.
     pub fn plan_apart(&mut self, need: u64, fresh: u64, completed: Epoch) -> Option<Plan> {
-        let (addr, end) = (self.open_end(), self.range.as_ref()?.end);
-        let size = need.checked_next_multiple_of(PAGE).filter(|size| *size <= end - addr)?;
-        let room = Room { parts: vec![(addr, size)], window: (addr, addr + need), open: true };
+        let room = self.room_beyond(need, self.open_end())?;
         Some(self.fill_room(&room, fresh, completed))
     }
 
@@ -275,6 +286,22 @@ impl Heap {
             best = better(best, room);
         }
         best
+    }
+
+    /// The window from `start`, which nothing but free memory follows, of which all that must be mapped lies beyond the region's end.
+    fn room_beyond(&self, need: u64, start: u64) -> Option<Room> {
+        let (end, most) = (self.open_end(), self.range.as_ref()?.end);
+        let size = need.checked_sub(end - start)?.checked_next_multiple_of(PAGE)?;
+        let parts = vec![(end, size)];
+        (size > 0 && size <= most - end).then_some(Room { parts, window: (start, start + need), open: true })
+    }
+
+    /// Start of the clean block at the region's end; or the end, without one.
+    fn tail(&self) -> u64 {
+        let end = self.open_end();
+        let slot = self.range.as_ref().and_then(|range| range.slot).filter(|_| end == self.range_end());
+        let last = slot.and_then(|slot| self.last_block(slot)).map(|last| self.arena.get(last));
+        last.filter(|last| last.state() == State::Clean).map_or(end, Record::addr)
     }
 
     /// Where nothing is mapped any more: the region's end, or beyond it that of a handle which could not be unmapped.

@@ -320,3 +320,40 @@ fn pieces_go_first_where_least_is_left_of_their_block() {
     let (whole, broken) = (addresses[1], addresses[3]);
     assert_eq!(taken, [whole + 2 * MIB, whole, broken + 3 * MIB, broken + MIB]);
 }
+
+#[test]
+fn free_pieces_that_do_not_fill_a_gap_are_moved_to_the_end() {
+    // A gap of 6 MiB, free memory at the end, and free pieces of 4 MiB elsewhere: of these one fits into the gap, and what is
+    // left of it takes none. With 2 MiB to map beyond the gap as well, and with nothing to map beyond it.
+    for (tail, need) in [(2, 8), (2, 10)] {
+        let mut model = Model::new();
+        let mut at = BASE;
+        for size in [4, 2, 4, 2, 4, 2, 2, 2, 2, tail] {
+            model.next += 1;
+            model.handles.insert(model.next, size * MIB);
+            model.heap.gain(size * MIB);
+            model.map(Piece { addr: at, size: size * MIB, handle: model.next });
+            at += size * MIB;
+        }
+        for size in [4, 2, 4, 2, 4, 2, 6, tail] {
+            model.alloc(size * MIB, 0);
+        }
+        let free: Vec<u64> = [0, 6, 12, 18, 24].map(|offset| BASE + offset * MIB).into();
+        for addr in &free {
+            model.free(model.live.iter().position(|(live, _)| live == addr).expect("it is live"));
+        }
+        model.step(&Action::Seal);
+        model.step(&Action::Retire { lag: 0, seen: true });
+        for addr in [18, 20, 22].map(|offset| BASE + offset * MIB) {
+            let piece = model.heap.take_piece(addr).expect("it is free");
+            model.unmap(piece);
+            model.handles.remove(&piece.handle);
+            model.heap.lose(piece.size);
+        }
+        model.check();
+        let plan = model.heap.plan(need * MIB, 0, model.completed).expect("there are addresses");
+        assert_eq!((plan.fresh(), plan.moves.len()), (0, (need as usize - 2).div_ceil(4)), "{plan:?}");
+        model.heap.abandon(plan);
+        model.check();
+    }
+}
