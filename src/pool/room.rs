@@ -8,7 +8,7 @@
 //! **What.** Handles that are mapped nowhere; then wholly free pieces with which the GPU is done; then new handles. How many
 //! pieces are taken the caller says, by how much may be new. First those of blocks that are whole pages but for little: what
 //! is left of the others, less than a page at either end, would serve nothing much. Among equals the highest, so that the
-//! region's end comes down again.
+//! region's end comes down again; and where it is far out, the highest of all, for addresses are not without end.
 //!
 //! **How large.** The driver's cost is by the handle, and a piece with one live byte in it can be moved nowhere. So a new handle is
 //! 2 MiB in a small range and for a small request, and grows with both up to 16 MiB: what is mapped for one large request
@@ -26,6 +26,9 @@ const PIECE_SHARE: u64 = 1024;
 const GROWTH_SHARE: u64 = 64;
 const MOST_SHARE: u64 = 256;
 const PIECE_MAX: u64 = 16 << 20;
+
+/// The region's end is far out once it spans this part of the reserved addresses.
+const FAR_SHARE: u64 = 8;
 
 /// How memory for a request is to be mapped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -225,7 +228,7 @@ impl Heap {
     }
 
     /// The wholly free pieces that the GPU is done with, outside `spared`; those first whose block is whole pages but for
-    /// least, then the highest.
+    /// least, unless the region's end is far out, then the highest.
     fn candidates(&self, completed: Epoch, spared: (u64, u64)) -> Vec<Candidate> {
         let Some(range) = &self.range else { return Vec::new() };
         let done = |addr: u64, size: u64| {
@@ -241,7 +244,9 @@ impl Heap {
                 Some((end - start - whole_pages(start, end) * PAGE, Candidate { addr, size }))
             })
             .collect();
-        free.sort_by_key(|(broken, _)| *broken);
+        if self.range_end() - range.base <= (range.end - range.base) / FAR_SHARE {
+            free.sort_by_key(|(broken, _)| *broken);
+        }
         free.into_iter().map(|(_, one)| one).collect()
     }
 

@@ -322,6 +322,15 @@ fn pieces_go_first_where_least_is_left_of_their_block() {
 }
 
 #[test]
+fn the_highest_pieces_go_first_where_the_end_is_far_out() {
+    let (mut model, addresses) = laid(&[(4, false), (4, true), (3, false), (6, true), (3, false)]);
+    model.heap.shorten_range(BASE + 64 * MIB);
+    let taken: Vec<u64> = model.heap.idle_pieces(model.completed).iter().map(|(addr, ..)| *addr).collect();
+    let (whole, broken) = (addresses[1], addresses[3]);
+    assert_eq!(taken, [broken + 3 * MIB, broken + MIB, whole + 2 * MIB, whole]);
+}
+
+#[test]
 fn free_pieces_that_do_not_fill_a_gap_are_moved_to_the_end() {
     // A gap of 6 MiB, free memory at the end, and free pieces of 4 MiB elsewhere: of these one fits into the gap, and what is
     // left of it takes none. With 2 MiB to map beyond the gap as well, and with nothing to map beyond it.
