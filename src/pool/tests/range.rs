@@ -305,6 +305,10 @@ fn a_block_is_cut_from_the_end_that_leaves_more_whole_pages() {
         model.alloc(3 * MIB, 0);
         assert!(model.live.iter().any(|(addr, _)| *addr == addresses[1] + at * MIB), "{:x?}", model.live);
     }
+    // Small ones, too: the hole has half of a page at its lower end, of which nothing is lost to them.
+    let (mut model, addresses) = laid(&[(3, false), (9, true), (4, false)]);
+    model.alloc(MIB, 0);
+    assert!(model.live.iter().any(|(addr, _)| *addr == addresses[1]), "{:x?}", model.live);
     // No difference: large blocks from the lower end, small ones from the upper.
     for (bytes, at) in [(2 * MIB, 0), (MIB, 7)] {
         let (mut model, addresses) = laid(&[(4, false), (8, true), (4, false)]);
