@@ -10,9 +10,8 @@ use super::server::Server;
 use crate::pool::{Best, Cache, Drain, Epoch, Fit, Fits, GRANULE};
 use parking_lot::MutexGuard;
 
-/// Requests served between two drains of the caches for the sake of a tighter fit; in a range, which is there to waste nothing.
+/// Requests served between two drains of the caches for the sake of a tighter fit.
 const SERVED_PER_DRAIN: u64 = 16;
-const SERVED_PER_DRAIN_OF_RANGE: u64 = 4;
 /// Requests served between two seals for the sake of a tighter fit; what that costs in memory is in `benches/NOTES.md`.
 const SERVED_PER_QUESTION: u64 = 16;
 
@@ -59,11 +58,10 @@ impl<G: Gpu> Server<G> {
         (bytes, need): (u64, u64),
     ) -> (MutexGuard<'a, Inner>, Found) {
         let mut known = Some(fits);
-        let range = self.range_in_use();
         if let Some(newest) = inner.heap.newest_pending() {
             // A range is there to waste nothing, and what is cut in it must be moved together again. Where nothing serves the
             // request, the ladder would ask as its first step. And few are huge.
-            let seal = range
+            let seal = self.range_in_use()
                 || fits.is_none()
                 || inner.heap.is_huge(need)
                 || inner.due(SERVED_PER_QUESTION, |inner| &mut inner.served_at_question);
@@ -85,8 +83,7 @@ impl<G: Gpu> Server<G> {
             }
         }
         // What other threads have cached and what may join to serve the request.
-        let served_per_drain = if range { SERVED_PER_DRAIN_OF_RANGE } else { SERVED_PER_DRAIN };
-        if inner.due(served_per_drain, |inner| &mut inner.served_at_drain)
+        if inner.due(SERVED_PER_DRAIN, |inner| &mut inner.served_at_drain)
             && self.drain_locked(&mut inner.heap, Drain::Like(need))
         {
             known = None;

@@ -6,22 +6,15 @@
 //! request's neighbours in time need is then cut from the same, and the others stay whole.
 //!
 //! But a small block does not pin the largest region, which is what the next large request needs.
-//!
-//! And from which end it is cut.
 
 use super::Fit;
 use super::heap::Heap;
 use super::record::{Id, NONE};
-use super::region::{PAGE, whole_pages};
 
 /// An idle region is as good as a hole if the request takes all of it but this part.
 const CLOSE: u64 = 4;
 /// A request pins no region that is more than so many times as large, if a smaller one serves.
 const LARGEST: u64 = 256;
-
-/// Blocks up to this size are cut from the upper end of a free block, larger ones from the lower end: the short-lived
-/// small ones stay together, and holes between large ones join.
-const TOP_MAX: u64 = 1 << 20;
 
 /// The smallest huge request, in bytes, and as a part of what is reserved.
 const HUGE: u64 = 16 << 20;
@@ -108,21 +101,6 @@ impl Heap {
         // After that: until then it is the block's serial number.
         self.clock += 1;
         addr
-    }
-
-    /// Whether `need` bytes are to be cut from the upper end of the clean block `id` of `size` bytes. In the range what is left
-    /// is worth most in whole pages, which can be moved: the end counts that leaves more of these.
-    #[inline]
-    pub(super) fn cuts_top(&self, id: Id, size: u64, need: u64) -> bool {
-        let usual = need <= TOP_MAX;
-        let Some(range) = &self.range else { return usual };
-        let block = self.arena.get(id);
-        if range.slot != Some(block.region()) || size < PAGE {
-            return usual;
-        }
-        let (start, end) = (block.addr(), block.end());
-        let (low, high) = (whole_pages(start, end - need), whole_pages(start + need, end));
-        if low == high { usual } else { low > high }
     }
 
     /// Whether a free block is all of its region. The range is no region of this kind: it cannot go back as a whole.

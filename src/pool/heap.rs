@@ -13,6 +13,10 @@ use super::region::{PAGE, Regions};
 use super::slab::Slab;
 use super::{Epoch, GRANULE};
 
+/// Blocks up to this size are cut from the upper end of a free block, larger ones from the lower end: the short-lived
+/// small ones stay together, and holes between large ones join.
+const TOP_MAX: u64 = 1 << 20;
+
 /// Limits on which block may serve which request; `PyTorch`'s meanings of the keys of the same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -181,7 +185,7 @@ impl Heap {
     /// when the records are exhausted.
     fn cut(&mut self, id: Id, size: u64, need: u64) -> Option<Id> {
         let arena = self.arena;
-        let top = self.cuts_top(id, size, need);
+        let top = need <= TOP_MAX;
         let whole = self.is_whole(id);
         let (low, high) = self.split(id, if top { size - need } else { need })?;
         let (taken, rest) = if top { (high, low) } else { (low, high) };

@@ -12,12 +12,6 @@ use std::cell::Cell;
 
 /// The driver's physical granularity; regions are multiples of it where the caller can choose.
 pub const PAGE: u64 = 2 << 20;
-
-/// Pages that lie wholly between two addresses.
-pub(super) fn whole_pages(start: u64, end: u64) -> u64 {
-    (end / PAGE).saturating_sub(start.div_ceil(PAGE))
-}
-
 /// Smallest and largest region that small requests are given.
 const CHUNK_MIN: u64 = PAGE;
 const CHUNK_MAX: u64 = 32 << 20;

@@ -5,10 +5,8 @@
 //! lies beyond. The window with the fewest bytes to map is taken, for mapping costs by the handle; among equals the
 //! lowest, so that gaps are filled before the region grows.
 //!
-//! **What.** Handles that are mapped nowhere; then wholly free pieces with which the GPU is done; then new handles. How many
-//! pieces are taken the caller says, by how much may be new. First those of blocks that are whole pages but for little: what
-//! is left of the others, less than a page at either end, would serve nothing much. Among equals the highest, so that the
-//! region's end comes down again; and where it is far out, the highest of all, for addresses are not without end.
+//! **What.** Handles that are mapped nowhere; then wholly free pieces with which the GPU is done, the highest first, so that
+//! the region's end comes down again; then new handles. How many pieces are taken the caller says, by how much may be new.
 //!
 //! **How large.** The driver's cost is by the handle, and a piece with one live byte in it can be moved nowhere. So a new handle is
 //! 2 MiB in a small range and for a small request, and grows with both up to 16 MiB: what is mapped for one large request
@@ -18,7 +16,7 @@ use super::Epoch;
 use super::heap::Heap;
 use super::range::Piece;
 use super::record::{Id, NONE, Record, State};
-use super::region::{PAGE, whole_pages};
+use super::region::PAGE;
 
 /// A new handle is this part of what the range holds, or that of what is to be mapped if this is more, and no larger than the
 /// limits: a part of what the range holds again, for programs that cut one large block into many and free every other one.
@@ -26,9 +24,6 @@ const PIECE_SHARE: u64 = 1024;
 const GROWTH_SHARE: u64 = 64;
 const MOST_SHARE: u64 = 256;
 const PIECE_MAX: u64 = 16 << 20;
-
-/// The region's end is far out once it spans this part of the reserved addresses.
-const FAR_SHARE: u64 = 8;
 
 /// How memory for a request is to be mapped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -227,27 +222,18 @@ impl Heap {
         plan
     }
 
-    /// The wholly free pieces that the GPU is done with, outside `spared`; those first whose block is whole pages but for
-    /// least, unless the region's end is far out, then the highest.
+    /// The wholly free pieces that the GPU is done with, outside `spared`; the highest first.
     fn candidates(&self, completed: Epoch, spared: (u64, u64)) -> Vec<Candidate> {
         let Some(range) = &self.range else { return Vec::new() };
         let done = |addr: u64, size: u64| {
             let (first, end) = range.pages(addr, size);
             range.used[first..end].iter().all(|epoch| *epoch <= completed)
         };
-        let pieces = range.pieces.iter().rev().map(|(&addr, &(size, _))| (addr, size));
-        let mut free: Vec<_> = pieces
-            .filter(|(addr, size)| *addr >= spared.1 || addr + size <= spared.0)
-            .filter_map(|(addr, size)| {
-                let block = self.arena.get(self.clean_cover(addr, size).filter(|_| done(addr, size))?);
-                let (start, end) = (block.addr(), block.end());
-                Some((end - start - whole_pages(start, end) * PAGE, Candidate { addr, size }))
-            })
-            .collect();
-        if self.range_end() - range.base <= (range.end - range.base) / FAR_SHARE {
-            free.sort_by_key(|(broken, _)| *broken);
-        }
-        free.into_iter().map(|(_, one)| one).collect()
+        let pieces = range.pieces.iter().rev().map(|(&addr, &(size, _))| Candidate { addr, size });
+        pieces
+            .filter(|one| one.addr >= spared.1 || one.addr + one.size <= spared.0)
+            .filter(|one| self.clean_cover(one.addr, one.size).is_some() && done(one.addr, one.size))
+            .collect()
     }
 
     /// The best window for `need` bytes.

@@ -281,59 +281,6 @@ fn a_request_goes_into_a_gap_where_that_takes_no_more_than_the_end() {
     assert!(model.live.iter().any(|(addr, _)| *addr == hole), "{:x?}", model.live);
 }
 
-/// A range of live blocks of so many MiB each, those in brackets freed since and seen to be over; with the addresses of all.
-fn laid(blocks: &[(u64, bool)]) -> (Model, Vec<u64>) {
-    let mut model = Model::new();
-    for (size, _) in blocks {
-        model.alloc(size * MIB, u64::MAX);
-    }
-    let addresses: Vec<u64> = model.live.iter().map(|(addr, _)| *addr).collect();
-    assert!(addresses.is_sorted(), "one behind the other");
-    for (at, _) in blocks.iter().enumerate().filter(|(_, (_, free))| *free) {
-        model.free(model.live.iter().position(|(addr, _)| *addr == addresses[at]).expect("it is live"));
-    }
-    model.step(&Action::Seal);
-    model.step(&Action::Retire { lag: 0, seen: true });
-    (model, addresses)
-}
-
-#[test]
-fn a_block_is_cut_from_the_end_that_leaves_more_whole_pages() {
-    // The hole has half of a page at its upper end, and then at its lower one.
-    for (blocks, at) in [([(4, false), (9, true), (3, false)], 6), ([(3, false), (9, true), (4, false)], 0)] {
-        let (mut model, addresses) = laid(&blocks);
-        model.alloc(3 * MIB, 0);
-        assert!(model.live.iter().any(|(addr, _)| *addr == addresses[1] + at * MIB), "{:x?}", model.live);
-    }
-    // Small ones, too: the hole has half of a page at its lower end, of which nothing is lost to them.
-    let (mut model, addresses) = laid(&[(3, false), (9, true), (4, false)]);
-    model.alloc(MIB, 0);
-    assert!(model.live.iter().any(|(addr, _)| *addr == addresses[1]), "{:x?}", model.live);
-    // No difference: large blocks from the lower end, small ones from the upper.
-    for (bytes, at) in [(2 * MIB, 0), (MIB, 7)] {
-        let (mut model, addresses) = laid(&[(4, false), (8, true), (4, false)]);
-        model.alloc(bytes, 0);
-        assert!(model.live.iter().any(|(addr, _)| *addr == addresses[1] + at * MIB), "{:x?}", model.live);
-    }
-}
-
-#[test]
-fn pieces_go_first_where_least_is_left_of_their_block() {
-    let (model, addresses) = laid(&[(4, false), (4, true), (3, false), (6, true), (3, false)]);
-    let taken: Vec<u64> = model.heap.idle_pieces(model.completed).iter().map(|(addr, ..)| *addr).collect();
-    let (whole, broken) = (addresses[1], addresses[3]);
-    assert_eq!(taken, [whole + 2 * MIB, whole, broken + 3 * MIB, broken + MIB]);
-}
-
-#[test]
-fn the_highest_pieces_go_first_where_the_end_is_far_out() {
-    let (mut model, addresses) = laid(&[(4, false), (4, true), (3, false), (6, true), (3, false)]);
-    model.heap.shorten_range(BASE + 64 * MIB);
-    let taken: Vec<u64> = model.heap.idle_pieces(model.completed).iter().map(|(addr, ..)| *addr).collect();
-    let (whole, broken) = (addresses[1], addresses[3]);
-    assert_eq!(taken, [broken + 3 * MIB, broken + MIB, whole + 2 * MIB, whole]);
-}
-
 #[test]
 fn free_pieces_that_do_not_fill_a_gap_are_moved_to_the_end() {
     // A gap of 6 MiB, free memory at the end, and free pieces of 4 MiB elsewhere: of these one fits into the gap, and what is
