@@ -96,7 +96,8 @@ fn cargo_locked(folder: &str, args: &[&str]) -> PathBuf {
     command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "2").env("CARGO_PROFILE_DEV_DEBUG", "1");
     command.env_remove("MAKEFLAGS").env_remove("CARGO_MAKEFLAGS").env_remove("LD_PRELOAD");
     run(&mut command);
-    into.join("debug")
+    // Cargo puts what it builds for another processor into a folder of its own.
+    into.join(std::env::var("CARGO_BUILD_TARGET").unwrap_or_default()).join("debug")
 }
 
 /// Builds a simulated driver and puts it under its real name into `into`.
@@ -166,9 +167,14 @@ fn modified(path: &Path) -> SystemTime {
     fs::metadata(path).and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
+/// The program that a variable names, as for `make`: for another processor it is another.
+fn tool(variable: &str, usual: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| usual.into())
+}
+
 /// The C compiler, with what every compilation has in common.
 fn cc() -> Command {
-    let mut cc = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".into()));
+    let mut cc = Command::new(tool("CC", "cc"));
     cc.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-pthread", "-I"]);
     cc.arg(source().join("include"));
     cc
@@ -205,7 +211,7 @@ fn runtime(out: &Path, version: u32, file: &str, soname: &str) {
     run(&mut shared);
     let archive = out.join("lib").join(format!("libcudart_static.{version}.a"));
     _ = fs::remove_file(&archive);
-    run(Command::new("ar").arg("rcs").arg(archive).args(objects_of("a")));
+    run(Command::new(tool("AR", "ar")).arg("rcs").arg(archive).args(objects_of("a")));
 }
 
 /// One line of `tests/programs/BUILD`.

@@ -52,9 +52,9 @@ int main(int argc, char **argv) {
     volatile char *before = malloc(PAD), *block = malloc(BLOCK), *after = malloc(PAD);
     ASSERT(before && after && block == before + PAD + 16);
     /* The page of the chunk's header holds nothing but the end of `before` and the chunk itself. */
-    uintptr_t page = ((uintptr_t)block - 16) & ~(uintptr_t)4095;
+    uintptr_t size = sysconf(_SC_PAGESIZE), page = ((uintptr_t)block - 16) & ~(size - 1);
     free((void *)block);
-    OK(mprotect((void *)page, 4096, PROT_NONE));
+    OK(mprotect((void *)page, size, PROT_NONE));
     signal(SIGSEGV, on_fault);
     volatile char *faults = malloc(BLOCK - 4096);
     FAIL("malloc went around the trap: %p", (void *)faults);

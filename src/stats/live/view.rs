@@ -7,6 +7,7 @@ use super::{
 };
 use crate::report::model::{DeviceReport, EndedBy, Process, Report, SCHEMA_VERSION};
 use std::fmt;
+use std::sync::atomic::{Ordering, fence};
 
 /// How often a file is read that changes meanwhile.
 const TRIES: usize = 100;
@@ -64,7 +65,7 @@ pub struct View {
 }
 
 /// Which copy of the whole figures is the newer complete one, with its sequence number; `None` if none was ever written.
-fn newest(word: impl Fn(usize) -> u64) -> Option<(usize, u64)> {
+fn newest(mut word: impl FnMut(usize) -> u64) -> Option<(usize, u64)> {
     let copies = [0, 1].map(|copy| at::SLOTS + copy * SLOT_WORDS).map(|start| (start, word(start)));
     let complete = copies.into_iter().filter(|(_, sequence)| *sequence > 0 && sequence % 2 == 0);
     complete.max_by_key(|(_, sequence)| *sequence)
@@ -107,9 +108,9 @@ pub(super) fn words_of(bytes: &[u8]) -> Result<Vec<u64>, Refusal> {
 }
 
 impl View {
-    /// Makes a view of a file: `all` reads its bytes, `word` one word once more. Figures are believed only if their
-    /// sequence number is still the same afterwards; that is looked at before anything else is done with the bytes, because a
-    /// process may write as often as it allocates.
+    /// Makes a view of a file: `all` reads its bytes, `word` one word. Figures are believed only if their sequence number
+    /// was the same before and is the same afterwards; that is looked at before anything else is done with the bytes, because
+    /// a process may write as often as it allocates.
     ///
     /// # Errors
     /// The file is none of ours, of another version, damaged, or busy.
@@ -118,7 +119,12 @@ impl View {
         mut word: impl FnMut(usize) -> Result<u64, Refusal>,
     ) -> Result<View, Refusal> {
         for _ in 0..TRIES {
+            // By a reading of its own, for within one the processor may fetch figures before their number. A file that is too
+            // short has none.
+            let before = newest(|at| word(at).unwrap_or(0));
+            fence(Ordering::Acquire);
             let bytes = all()?;
+            fence(Ordering::Acquire);
             let seen = |at: usize| {
                 bytes
                     .get(at * 8..at * 8 + 8)
@@ -126,7 +132,9 @@ impl View {
                     .map_or(0, u64::from_ne_bytes)
             };
             let still = match newest(seen) {
-                Some((at, sequence)) if bytes.len() == BYTES => word(at)? == sequence,
+                Some((at, sequence)) if bytes.len() == BYTES => {
+                    before == Some((at, sequence)) && word(at)? == sequence
+                }
                 _ => true,
             };
             if still {

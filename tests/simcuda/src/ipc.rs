@@ -58,7 +58,8 @@ pub fn decode(b: &[u8; 64]) -> Option<Named> {
 /// Maps memory of another process; returns the pointer to its first byte.
 fn open(n: Named) -> R<*mut u8> {
     let path = std::ffi::CString::new(format!("/proc/{}/fd/{}", n.pid, n.fd)).map_err(|_| INVALID_VALUE)?;
-    let delta = n.off % 4096;
+    // SAFETY: no pointers. Pages are larger than 4 KiB on some machines.
+    let delta = n.off % unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
     // SAFETY: plain system calls with valid arguments; results are checked.
     unsafe {
         let fd = libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
