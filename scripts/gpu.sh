@@ -31,7 +31,7 @@ programs=$root/tests/gpu
 
 # name, seconds on an H200, programs to compile (comma-separated, - for none), what it shows
 table='
-pair             6   pair           allocation + free of 1 MiB at least 200 times faster
+pair             6   pair           allocation + free of 1 MiB at most 12 times glibc'"'"'s malloc
 race             45  race           freed memory is never reused while it is in use
 contexts         20  semantics,capture  contexts, reset, captures, ranges and error codes as without the library
 thrust-static    10  churn_static   a thrust program with the static runtime: same result, faster
