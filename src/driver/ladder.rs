@@ -15,26 +15,13 @@
 
 use super::backing::Grow;
 use super::books::Change;
-use super::inner::Inner;
-use super::server::{ROTATED_MAX, Server};
+use super::server::Server;
 use super::{CuResult, Gpu};
 use crate::pool::local::Thread;
 use crate::pool::{Cache, Drain, Epoch, Popped};
 use crate::report::history::What;
 use crate::report::units::human;
 use std::time::Instant;
-
-/// Misses are close when fewer requests than this lie between them.
-const SERVED_PER_MISS: u64 = 32;
-/// So many close misses in a row show a loop that has too few blocks in rotation.
-const CLOSE_MISSES: u32 = 4;
-/// Memory that rotation may cost beyond what is live at the peak: this much, or a thirty-second, whichever is more; but in a
-/// range, which is there to waste nothing, this much. One wait makes all of it clean, so it serves 16 reuses and more for blocks
-/// of up to 2 MiB.
-const ROTATION_BYTES: u64 = 32 << 20;
-const ROTATION_SHARE: u64 = 32;
-/// And for each further thread: what all of them free until an epoch is over must not be waited for by any.
-const ROTATION_PER_THREAD: u64 = 16 << 20;
 
 /// How to serve a request that no clean memory serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -233,26 +220,6 @@ impl<G: Gpu> Server<G> {
         self.drain(Drain::All);
         self.wait_for_all();
         search().ok_or(failure)
-    }
-
-    /// Counts a miss, and says whether to answer it with more memory in rotation rather than with questions: a miss costs a
-    /// record and a query, a microsecond that every allocation of a small loop would pay while its blocks are few.
-    fn should_rotate(&self, rounded: u64) -> bool {
-        let mut inner = self.locked();
-        let served = inner.heap.clock();
-        let close = served - std::mem::replace(&mut inner.served_at_miss, served) < SERVED_PER_MISS;
-        inner.close_misses = if close { inner.close_misses.saturating_add(1) } else { 0 };
-        inner.close_misses >= CLOSE_MISSES && rounded <= ROTATED_MAX && self.is_within_slack(&inner, rounded)
-    }
-
-    /// Whether growing for this request stays within what rotation may cost.
-    fn is_within_slack(&self, inner: &Inner, rounded: u64) -> bool {
-        let peak = inner.heap.allocated().peak;
-        let further = u64::from(self.caches.threads()).saturating_sub(1);
-        let share = if self.range_in_use() { 0 } else { peak / ROTATION_SHARE };
-        let slack = (ROTATION_BYTES + further * ROTATION_PER_THREAD).max(share);
-        let growth = inner.heap.growth(rounded).minimum;
-        inner.heap.reserved().current + growth <= peak + slack && growth <= self.books.account.headroom()
     }
 
     /// Waits for what the thread's own cache has freed, unless rotation may still grow. To take back what the other threads

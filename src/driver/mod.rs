@@ -53,6 +53,7 @@ pub mod pace;
 mod patience;
 pub mod peers;
 pub mod real;
+mod rotation;
 pub mod server;
 pub mod survey;
 #[cfg(test)]

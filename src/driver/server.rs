@@ -23,9 +23,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Blocks up to this size go round, first in, first out, instead of being asked about one by one.
-pub(super) const ROTATED_MAX: u64 = 1 << 20;
-
 /// What the configuration says to a pool.
 #[derive(Clone, Debug, Default)]
 pub struct Tuning {
