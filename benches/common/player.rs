@@ -153,8 +153,8 @@ impl Player {
     }
 
     fn wait_is_due(&self, need: u64) -> bool {
-        let large = || self.heap.is_huge(need) && self.pace.is_due_for_huge(self.served);
-        self.since_wait >= self.spacing || (self.spacing != u64::MAX && large())
+        let huge = || self.heap.is_huge(need) && self.pace.is_due_for_huge(self.served);
+        self.since_wait >= self.spacing || (self.spacing != u64::MAX && huge())
     }
 
     fn wait(&mut self, epoch: u64) {

@@ -1,7 +1,7 @@
 // The allocators that the GPU benchmarks compare, behind one pair of functions. Which ones a program has depends on how
-// it was built: cudaMalloc, cudaMallocAsync, malloc and one that does nothing always; PyTorch's caching allocator with -DWITH_TORCH, RMM's pool
-// with -DWITH_RMM, and without either cuMemAlloc, for which the program needs libcuda to link with. The library under
-// test is no backend: it is preloaded under `runtime` or `driver`.
+// it was built: cudaMalloc, cudaMallocAsync, malloc and one that does nothing always; PyTorch's caching allocator with
+// -DWITH_TORCH, RMM's pool with -DWITH_RMM, and without either cuMemAlloc, for which the program needs libcuda to link
+// with. The library under test is no backend: it is preloaded under `runtime` or `driver`.
 #pragma once
 
 #ifdef WITH_RMM

@@ -262,9 +262,8 @@ impl Heap {
     fn room_at_end(&self, need: u64) -> Option<Room> {
         let range = self.range.as_ref()?;
         let end = self.open_end();
-        let last = range.slot.filter(|_| end == self.range_end()).and_then(|slot| self.last_block(slot));
-        let mut run =
-            last.filter(|&last| self.is_open(last)).map(|last| self.run_around(last)).unwrap_or_default();
+        let last = self.last_of_range().filter(|&last| self.is_open(last));
+        let mut run = last.map(|last| self.run_around(last)).unwrap_or_default();
         if end < range.end {
             run.push(Link { addr: end, size: range.end - end, gap: true });
         }
@@ -289,10 +288,14 @@ impl Heap {
 
     /// Start of the clean block at the region's end; or the end, without one.
     fn tail(&self) -> u64 {
-        let end = self.open_end();
-        let slot = self.range.as_ref().and_then(|range| range.slot).filter(|_| end == self.range_end());
-        let last = slot.and_then(|slot| self.last_block(slot)).map(|last| self.arena.get(last));
-        last.filter(|last| last.state() == State::Clean).map_or(end, Record::addr)
+        let last = self.last_of_range().map(|last| self.arena.get(last));
+        last.filter(|last| last.state() == State::Clean).map_or(self.open_end(), Record::addr)
+    }
+
+    /// The block at the region's end, if new memory could be mapped right behind it.
+    fn last_of_range(&self) -> Option<Id> {
+        let slot = self.range.as_ref()?.slot.filter(|_| self.open_end() == self.range_end())?;
+        self.last_block(slot)
     }
 
     /// Where nothing is mapped any more: the region's end, or beyond it that of a handle which could not be unmapped.

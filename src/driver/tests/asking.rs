@@ -51,8 +51,8 @@ fn a_huge_request_asks_and_waits_before_it_cuts_a_larger_block() {
     }
 }
 
-/// At the cap, half of the blocks in a cache: the GPU is done with them, their epoch is sealed, and nobody has asked. A capture
-/// has begun.
+/// At the cap, half of the blocks in a cache, this thread's or another's: the GPU is done with them, their epoch is sealed, and
+/// nobody has asked. With and without a capture that has begun.
 #[test]
 fn what_is_done_and_only_in_caches_serves_a_request_of_another_size() {
     for (other, capture) in [(false, false), (true, false), (false, true), (true, true)] {
